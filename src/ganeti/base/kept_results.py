@@ -8,11 +8,10 @@ R = TypeVar("R")
 
 
 class KeptResults(Generic[T, R]):
-    """The results of the last use; an object that is the same must not have changed."""
+    """The results of the last use; an object that is the same must not have changed. Threads may use it at once."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[T, R]] = {}
-        self._given: object = None
+        self._last: tuple[dict[str, tuple[T, R]], object] = {}, None
 
     def of(
         self, objects: Mapping[str, T], make: Callable[[str, T], R], given: object = None
@@ -21,9 +20,10 @@ class KeptResults(Generic[T, R]):
 
         `given` is whatever else the results depend on: none is kept for another object there.
         """
-        kept, now = self._kept if given is self._given else {}, {}
+        last, of_last = self._last
+        kept, now = last if given is of_last else {}, {}
         for name, one in objects.items():
             pair = kept.get(name)
             now[name] = pair if pair is not None and pair[0] is one else (one, make(name, one))
-        self._kept, self._given = now, given
+        self._last = now, given
         return {name: result for name, (_one, result) in now.items()}

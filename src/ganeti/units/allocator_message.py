@@ -25,6 +25,8 @@ Message = dict[str, Any]
 
 INSTANCES_AT_ONCE = 500
 """Messages about more instances than this are made in a thread, so that the event loop is not blocked."""
+INSTANCES_KEPT = 2000
+"""Of more instances nothing is kept for the next message: that would take more memory than the configuration."""
 
 
 class Asking(Protocol):
@@ -55,10 +57,11 @@ async def cluster_message(
     snapshot = ctx.snapshot
     known = _Known(snapshot, reports, placements.since(reports.mark), placements.pending())
     make = partial(_message, known, request, template, ignore_policy=ignore_policy)
-    if len(snapshot.instances) <= INSTANCES_AT_ONCE:
+    count = len(snapshot.instances)
+    if count <= INSTANCES_AT_ONCE:
         return make(services.instance_messages)
-    # Of many instances nothing is kept: that would take more memory than the configuration.
-    return await asyncio.to_thread(make, KeptResults())
+    kept = services.instance_messages if count <= INSTANCES_KEPT else KeptResults()
+    return await asyncio.to_thread(make, kept)
 
 
 class _Known(NamedTuple):

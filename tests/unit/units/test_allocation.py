@@ -278,6 +278,29 @@ async def test_a_message_about_many_instances_is_made_beside_the_loop(
     assert threads == [True, False]
 
 
+@pytest.mark.parametrize(("kept", "described"), [(2000, 1), (0, 3)])
+async def test_messages_of_instances_are_kept_beside_the_loop(
+    master: Master, monkeypatch: pytest.MonkeyPatch, kept: int, described: int
+) -> None:
+    for name in ("web1.example.com", "web2.example.com", "web3.example.com"):
+        succeeded(await master.run(create(instance_name=name)))
+    monkeypatch.setattr(allocator_message, "INSTANCES_AT_ONCE", 0)
+    monkeypatch.setattr(allocator_message, "INSTANCES_KEPT", kept)
+    await question(master)
+    one = master.instance("web1.example.com")
+    await master.change(lambda draft: draft.put(replace(one, tags=("new",))))
+    seen: list[str] = []
+    real = allocator_message._instance
+
+    def counted(snapshot: Any, instance: Any) -> Any:
+        seen.append(instance.name)
+        return real(snapshot, instance)
+
+    monkeypatch.setattr(allocator_message, "_instance", counted)
+    await question(master)
+    assert len(seen) == described
+
+
 @pytest.mark.requirement("S236")
 async def test_free_memory_rises_when_a_guest_is_stopped(master: Master) -> None:
     succeeded(await master.run(create()))
