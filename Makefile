@@ -66,7 +66,8 @@ check: $(STAMP) ## the inner loop: lint and unit tests side by side, of many lik
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going lint unit
 
 suite: packages $(STAMP) ## all tests, with real daemons and machines; what fails runs once more, alone
-	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory console; fi
+	@scripts/build_console $(BIN)/python optional
+	@if [ -d console/node_modules ]; then cd console && npm run --silent test; fi
 	$(BIN)/python scripts/run_tests.py -n 3 --dist loadgroup -m 'not soak' --durations=12
 
 test: $(STAMP) ## everything: lint and all tests side by side
