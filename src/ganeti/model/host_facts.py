@@ -20,7 +20,7 @@ class HostQuestion(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[str, ...] = ()
     """Network interfaces to which guests are connected."""
     ports: tuple[int, ...] = ()
-    """TCP ports that must be free, because the daemons do not run yet."""
+    """TCP ports that must be free, because no daemon of the cluster runs yet."""
 
 
 class Space(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of one host; a text `…_problem` is '' if there is no problem."""
+    """The facts of one host; a text `…_problem` is '' if the examination found none."""
 
     name: str
     name_addresses: tuple[str, ...] | None = None
@@ -83,7 +83,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Level(StrEnum):
-    """How serious a finding is."""
+    """The severity of a finding."""
 
     ERROR = "error"
     """Guests cannot run, or data is at risk."""
