@@ -270,6 +270,7 @@ class Master:
             lambda: self.config.snapshot,
             self,
             self,
+            lambda: None,
             self.queue,
             self.links,
         )
