@@ -1,12 +1,13 @@
 """The interfaces of the LUXI methods to the rest of the master."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from ganeti.base.errors import GanetiError
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.pending_undo import PendingStep
+from ganeti.model.figures import Range
 from ganeti.model.job import LOCAL, LogEntry, Submitter
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
@@ -36,8 +37,8 @@ class Queue(Protocol):
         """Return whether new jobs are refused."""
         ...
 
-    def unended_ops(self, source: str | None = None, /) -> Iterable[OpCode]:
-        """Return the opcodes of the jobs that have not ended, of one source or of all."""
+    def is_busy(self, source: str, /) -> bool:
+        """Return whether a job of this source has not ended."""
         ...
 
     async def submit(
@@ -108,6 +109,16 @@ class Consoles(Protocol):
         self, snapshot: Snapshot, scope: Scope | None, instance: str, kind: str, /
     ) -> dict[str, Any]:
         """Return the door to a console on the instance's node; PrereqError, InputError, RpcError."""
+        ...
+
+
+class Histories(Protocol):
+    """The history of figures (`query.history.HistorySource`)."""
+
+    async def history(
+        self, snapshot: Snapshot, kind: str, name: str, wanted: Range, /
+    ) -> dict[str, Any]:
+        """Return the steps of a range; PrereqError, InputError."""
         ...
 
 

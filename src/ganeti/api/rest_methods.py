@@ -8,10 +8,11 @@ from ganeti.api.event_log import EventLog
 from ganeti.api.login_links import LoginLinks
 from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
-from ganeti.api.ports import Consoles, SessionMemory, Surveys
+from ganeti.api.ports import Consoles, Histories, SessionMemory, Surveys
 from ganeti.base.errors import InputError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model import wire
+from ganeti.model.figures import Range
 from ganeti.model.operation import ROLES
 from ganeti.model.scope import Scope
 
@@ -25,7 +26,7 @@ MAY = frozenset({
     *("QueryNetworks", "QueryFilters", "QueryClusterInfo", "QueryTags"),
     *("QueryStateNumber", "QueryFigures", "QueryHaStatus"),
     *("ReplaceFilter", "DeleteFilter"),
-    *("InstanceScreenshot", "OpenConsole", "QueryOverview", "QueryImpact"),
+    *("InstanceScreenshot", "OpenConsole", "QueryOverview", "QueryImpact", "QueryHistory"),
     *("QuerySessions", "KeepSessions", "RedeemLoginLink"),
 })  # fmt: skip
 """Methods for the user of the REST server: its jobs belong to REST users (A44), and nothing else changes."""
@@ -44,8 +45,8 @@ class RestMethods:
     figures: Callable[[], Mapping[str, Any]]
     snapshot: Callable[[], Snapshot]
     consoles: Consoles
+    histories: Histories
     survey: Surveys
-    last_verify: Callable[[], dict[str, Any] | None]
     sessions: SessionMemory
     links: LoginLinks
 
@@ -58,6 +59,7 @@ class RestMethods:
             "OpenConsole": (self._open_console, 3, 3),
             "QueryOverview": (self._overview, 0, 0),
             "QueryImpact": (self._impact, 1, 1),
+            "QueryHistory": (self._history, 5, 5),
             "QuerySessions": (self._query_sessions, 0, 0),
             "KeepSessions": (self._keep_sessions, 1, 1),
             MAKE_LINK: (self._make_link, 3, 3),
@@ -82,10 +84,18 @@ class RestMethods:
         return await self.consoles.open(self.snapshot(), scope, args.text(1), args.text(2))
 
     async def _overview(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
-        return {**await self.survey.overview(), "verify": self.last_verify()}
+        return await self.survey.overview()
 
     async def _impact(self, args: Arguments, _caller: Caller) -> dict[str, Any]:
         return await self.survey.impact(args.text(0))
+
+    async def _history(self, args: Arguments, _caller: Caller) -> dict[str, Any]:
+        """Return the figures of an instance or a node between two times, each null for its default."""
+        start, end, step = (
+            None if args.raw(index) is None else args.number(index) for index in (2, 3, 4)
+        )
+        wanted = Range(start, end, None if step is None else int(step))
+        return await self.histories.history(self.snapshot(), args.text(0), args.text(1), wanted)
 
     async def _query_sessions(self, _args: Arguments, _caller: Caller) -> str:
         return self.sessions.sessions

@@ -32,8 +32,6 @@ LOG_FILES = {
     MOND_LOG: CONFD,
 }
 """Owners of the logs of daemons without the rights of root; the monitoring daemon runs as confd's user."""
-STORAGE_LIST_MARK = "# Directories below which disks may be kept as files, one a line.\n"
-"""The first line of a list of storage directories that this implementation has written."""
 DATABASE_PARTS = ("", "-wal", "-shm", ".lock")
 _TEMPORARY = re.compile(r"[.](.+)[.][0-9a-f]{8,16}", re.ASCII)
 """The name of an unfinished file (`base.files.AtomicFile`, `ssconf`)."""
@@ -168,7 +166,7 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     yield held(paths.next_node_certificate)
     yield from candidates(paths.cluster_domain_secret, access=secret)
     yield from candidates(paths.rapi_certificate, access=of_root)
-    yield from _of_rest_users(paths)
+    yield from candidates(paths.rapi_users, access=Access(RAPI, DAEMONS, 0o600, is_secret=True))
     yield held(paths.node_certificate, public)
     yield held(paths.authority_certificate, public)
     yield held(paths.spice_certificate, of_root)
@@ -184,31 +182,15 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     yield from _of_state_servers(paths, secret)
     yield from candidates(paths.merge, paths.merge_lock, paths.export_backup)
     yield held(paths.watcher_pause)
-    yield held(paths.tasks, Access(ROOT, ROOT, 0o700))
+    yield from (held(path, Access(ROOT, ROOT, 0o700)) for path in (paths.tasks, paths.history))
     yield held(paths.disk_copies)
     yield held(paths.disk_grants, Access(ROOT, ROOT, 0o600))
     # One-time keys of a join, and a backup for a merge.
     yield held(data / "join-*")
     yield held(data / "merge-*")
-    yield NodeFile(paths.file_storage_paths, _lifetime_of_list(paths.file_storage_paths))
+    yield held(paths.file_storage_paths)
     yield from map(held, (paths.lease, paths.guard_status))
     yield held(paths.register, secret)
-
-
-def _of_rest_users(paths: Paths) -> Iterator[NodeFile]:
-    access = Access(RAPI, DAEMONS, 0o600, is_secret=True)
-    for path in (paths.rapi_users, paths.rapi_openid):
-        yield NodeFile(path, Lifetime.CLUSTER, access, Holders.CANDIDATES)
-
-
-def _lifetime_of_list(path: Path) -> Lifetime:
-    """Return the lifetime of the list of storage directories: an administrator's own list stays."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            is_generated = file.readline(len(STORAGE_LIST_MARK)) == STORAGE_LIST_MARK
-    except OSError:
-        is_generated = True
-    return Lifetime.CLUSTER if is_generated else Lifetime.ADMINISTRATOR
 
 
 def _of_guests(paths: Paths) -> Iterator[NodeFile]:

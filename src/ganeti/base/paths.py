@@ -147,6 +147,11 @@ class Paths(NamedTuple):
         return self.data / "tasks"
 
     @property
+    def history(self) -> Path:
+        """Return the directory of the history of figures of this node and its guests."""
+        return self.data / "history"
+
+    @property
     def disk_grants(self) -> Path:
         """Return the file with this node's records of the grants of protected disks."""
         return self.data / "disk-grants"
@@ -244,11 +249,6 @@ class Paths(NamedTuple):
     def rapi_users(self) -> Path:
         """Return the users of the REST interface; only on master candidates."""
         return self.data / "rapi_users"
-
-    @property
-    def rapi_openid(self) -> Path:
-        """Return the settings of the OpenID provider, with a client's secret; only on master candidates."""
-        return self.data / "rapi_openid.yaml"
 
     @property
     def merge(self) -> Path:

@@ -10,6 +10,7 @@ import enum
 import os
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn, TextIO
 
 from ganeti.base.suggestions import did_you_mean
@@ -75,6 +76,14 @@ def say(
     stream.write(f"{text}{end}")
     if flush:
         stream.flush()
+
+
+def redraw(lines: Sequence[tuple[str, Style | None]]) -> None:
+    """Replace the content of the terminal by lines."""
+    sys.stdout.write("\x1b[H\x1b[2J")
+    for line, style in lines:
+        say(line, keep="", style=style)
+    sys.stdout.flush()
 
 
 class Parser(argparse.ArgumentParser):

@@ -26,6 +26,7 @@ from ganeti.cli.options import JOB_OPTIONS, NODES
 from ganeti.cli.output import or_default
 from ganeti.cli.surveys import add_impact_command
 from ganeti.cli.tags import add_tag_commands
+from ganeti.cli.top import add_node_top
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import NODE
 
@@ -205,6 +206,7 @@ def _confirm_offline(args: argparse.Namespace) -> None:
 
 add_maintenance_commands(table)
 add_impact_command(table)
+add_node_top(table)
 add_move_commands(table)
 add_storage_commands(table)
 add_power_commands(table)

@@ -14,7 +14,6 @@ from ganeti import __version__
 from ganeti.api.audit import MasterAudit
 from ganeti.api.event_log import EventLog
 from ganeti.api.ha_status import HaStatus
-from ganeti.api.last_verify import last_verify
 from ganeti.api.leased import LeasedDispatcher
 from ganeti.api.login_links import LoginLinks
 from ganeti.api.luxi_methods import AUDITED, LuxiMethods
@@ -55,6 +54,7 @@ from ganeti.node.hooks import filled
 from ganeti.query.consoles import ConsoleSource
 from ganeti.query.execute import ClusterFacts, QueryExecutor
 from ganeti.query.filter_changes import FilterChanges
+from ganeti.query.history import HistorySource
 from ganeti.query.job_filters import job_rules
 from ganeti.query.live import LiveSource
 from ganeti.query.screenshots import ScreenshotSource
@@ -73,7 +73,6 @@ from ganeti.store.room import RoomFile
 from ganeti.store.settings import state_settings
 from ganeti.store.stream import Peers
 from ganeti.store.worker import Worker
-from ganeti.units.missing_objects import NodePrograms
 from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
@@ -371,8 +370,8 @@ class MasterServices:
             },
             lambda: config.snapshot,
             ConsoleSource(rpc),
+            HistorySource(rpc, self._clock),
             Survey(services, self._built_in),
-            lambda: last_verify(view for one in queue.ids() if (view := queue.view(one))),
             queue,
             LoginLinks(self._clock),
         )
@@ -392,7 +391,6 @@ class MasterServices:
             clock=self._clock,
             audit=self._audit,
             ha_status=ha_status,
-            programs=NodePrograms(rpc, has_built_in=True),
             more=rest.table(),
             rest_uid=users.accounts[RAPI].uid if users else None,
         )

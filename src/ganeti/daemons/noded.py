@@ -68,15 +68,19 @@ async def _serve(
     try:
         async with serving(server, context, args.bind_address, args.port) as port:
             ready()
-            early = asyncio.create_task(node.look_after_guests(), name="supervise guests")
+            background = [
+                asyncio.create_task(node.look_after_guests(), name="supervise guests"),
+                asyncio.create_task(node.measure(), name="measure"),
+            ]
             log.info(
                 "serving at %s port %d (process %d)", args.bind_address or "*", port, os.getpid()
             )
             try:
                 await ending.wait()
             finally:
-                early.cancel()
-                await asyncio.gather(early, return_exceptions=True)
+                for task in background:
+                    task.cancel()
+                await asyncio.gather(*background, return_exceptions=True)
             log.info("ending")
     except OSError as err:
         where = f"{args.bind_address or '*'} port {args.port}"

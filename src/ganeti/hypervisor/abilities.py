@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ganeti.hypervisor.hotplug import Hotplug
+from ganeti.model.figures import Reading
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.model.names import Consistency
 from ganeti.model.params import Params
@@ -118,6 +119,17 @@ class NoticesFaults(abc.ABC):
         """Ask the guests that can report faults, for `seen`."""
 
 
+class MeasuresGuests(abc.ABC):
+    """Reads the figures of guests."""
+
+    @abc.abstractmethod
+    def measure(self) -> dict[str, Reading]:
+        """Return what was read of each guest that runs here, by the instance's UUID.
+
+        It blocks, is called by one thread at a time, and asks neither guests nor their monitors.
+        """
+
+
 class KeepsNvram(abc.ABC):
     """Keeps the memory of a guest's board while the guest is down: UEFI variables, a TPM's state."""
 
@@ -190,6 +202,7 @@ class Options:
     agents: TalksToAgent | None = None
     holding: HoldsGuests | None = None
     faults: NoticesFaults | None = None
+    figures: MeasuresGuests | None = None
     warm_up: WarmsUp | None = None
     upkeep: LooksAfterGuests | None = None
     adoption: AdoptsGuests | None = None

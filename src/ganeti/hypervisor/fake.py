@@ -22,12 +22,15 @@ from ganeti.base.process import Run, run
 from ganeti.hypervisor.abilities import (
     Adoption,
     AdoptsGuests,
+    MeasuresGuests,
     NoticesFaults,
     Options,
     Sighting,
 )
+from ganeti.hypervisor.fake_figures import simulated_reading
 from ganeti.hypervisor.fake_hotplug import FakeHotplug
 from ganeti.hypervisor.interface import Hypervisor
+from ganeti.model.figures import Reading
 from ganeti.model.hypervisors.fake import FAKE
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
@@ -56,7 +59,7 @@ class _Guest(msgspec.Struct, frozen=True, kw_only=True):
     resume: bool = True
 
 
-class FakeHypervisor(Hypervisor, NoticesFaults):
+class FakeHypervisor(Hypervisor, NoticesFaults, MeasuresGuests):
     """Simulates guests, and their memory: `memory_mib` is the total that its guests may use."""
 
     name: ClassVar[str] = FAKE.name
@@ -87,7 +90,7 @@ class FakeHypervisor(Hypervisor, NoticesFaults):
     @property
     def options(self) -> Options:
         adoption = UpstreamGuests(self, self._directory)
-        return Options(hotplug=self._hotplug, faults=self, adoption=adoption)
+        return Options(hotplug=self._hotplug, faults=self, figures=self, adoption=adoption)
 
     async def verify(self) -> list[str]:
         try:
@@ -195,6 +198,15 @@ class FakeHypervisor(Hypervisor, NoticesFaults):
 
     async def look(self, wanted: Collection[str]) -> None:
         """Do nothing: a simulated guest neither hangs nor panics."""
+
+    def measure(self) -> dict[str, Reading]:
+        """Return plausible figures, which depend only on the instance and on the time since its guest's start."""
+        now = self._clock.time()
+        return {
+            guest.instance.uuid: simulated_reading(guest.instance, guest.started, now)
+            for guest in self.all_guests()
+            if guest.state == "running"
+        }
 
     # --- the files ---------------------------------------------------------------------------
 

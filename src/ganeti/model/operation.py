@@ -50,6 +50,8 @@ class Value(Enum):
     FLAG = auto()
     """0 or 1, Ganeti's form of no and yes."""
     INTEGER = auto()
+    TIME = auto()
+    """Whole seconds since the epoch."""
     TEXT = auto()
     WORDS = auto()
     """`a,b`; the parameter is mandatory."""
@@ -101,16 +103,6 @@ class Rest(NamedTuple):
     def field_of(self, word: str) -> str:
         """Return the field that has the value of a word in braces."""
         return self.path_fields.get(word) or PATH_FIELDS[word]
-
-    @property
-    def fields_in_path(self) -> tuple[str, ...]:
-        """The fields that have the values of words in braces."""
-        return tuple(map(self.field_of, words_of(self.path)))
-
-
-def words_of(path: str) -> tuple[str, ...]:
-    """Return the names in braces of a path; each is the kind of an object."""
-    return tuple(part[1:-1] for part in path.split("/") if part.startswith("{"))
 
 
 PATH_FIELDS = {

@@ -48,6 +48,7 @@ from ganeti.node.carrier.keys import TransferKeys
 from ganeti.node.commands import NodeCommands
 from ganeti.node.export_directory import ExportDirectory
 from ganeti.node.fence_agents import NodeFenceAgents
+from ganeti.node.figures import Figures
 from ganeti.node.grants import GrantRecords, guarded
 from ganeti.node.guest_faults import GuestFaults
 from ganeti.node.hooks import LocalHooks, NodeHooks
@@ -117,6 +118,8 @@ class NodeApplication:
             lambda: tls.one_shot_server_context(paths.node_certificate, paths.node_key),
         )
         own.append(self._consoles.handlers())
+        self._figures = Figures(paths, self._drivers, clock)
+        own.append(self._figures.handlers())
         own.append(HeartbeatRelay(paths).handlers())
         own.append(self.register.handlers())
         own.append(host_powercycle(paths, check_master).handlers())
@@ -139,9 +142,14 @@ class NodeApplication:
         await warm_up(self._paths, self._drivers)
         await look_after_guests(self._drivers)
 
+    async def measure(self) -> None:
+        """Sample the figures of the node and its guests until cancelled."""
+        await self._figures.run()
+
     async def close(self) -> None:
         """Stop; programs of tasks continue to run."""
         await self._consoles.close()
+        await self._figures.close()
         await self._guest_faults.close()
         await self._mirrored.close()
         await self.tasks.close()

@@ -77,8 +77,7 @@ def _name(paths: Paths, path: Path) -> str:
 
 def candidates_only(paths: Paths) -> tuple[Path, ...]:
     """Return the secrets that only candidates may have."""
-    of_rest = (paths.rapi_certificate, paths.rapi_users, paths.rapi_openid)
-    return *of_rest, paths.cluster_domain_secret
+    return paths.rapi_certificate, paths.rapi_users, paths.cluster_domain_secret
 
 
 def shared_files(paths: Paths, needed: Sequence[str]) -> SharedFiles:

@@ -15,6 +15,7 @@ from ganeti.model.stored import Stored
 from ganeti.query.fields.field import NO_DATA, OFFLINE, UNAVAILABLE, Missing
 from ganeti.query.ordered import OrderedTables
 from ganeti.rpc.procedures.external import ProviderInfo
+from ganeti.rpc.procedures.figures import NodeFigures
 from ganeti.rpc.procedures.host import NodeInfo
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 from ganeti.rpc.procedures.programs import OsInfo
@@ -65,6 +66,8 @@ class LiveData:
     """The OS definitions of each node."""
     providers: Mapping[str, list[ProviderInfo] | Missing] = field(default_factory=dict)
     """The providers of external storage of each node."""
+    figures: Mapping[str, NodeFigures | Missing] = field(default_factory=dict)
+    """The figures of each node and its guests."""
 
     @cached_property
     def places(self) -> Mapping[str, Sequence[str]]:
@@ -156,6 +159,14 @@ class QueryContext:
         if not node.vm_capable:
             return UNAVAILABLE
         return self.live.nodes.get(node.uuid, NO_DATA)
+
+    def figures_of(self, node: Node) -> NodeFigures | Missing:
+        """Return the figures of a node and its guests."""
+        if node.offline:
+            return OFFLINE
+        if not node.vm_capable:
+            return UNAVAILABLE
+        return self.live.figures.get(node.uuid, NO_DATA)
 
     def running_on(self, node: Node) -> Running | Missing:
         """Return the guests of a node."""

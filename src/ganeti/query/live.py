@@ -20,6 +20,7 @@ from ganeti.query.context import LiveData
 from ganeti.query.fields.field import NO_DATA, OFFLINE, Missing, Need
 from ganeti.rpc.procedures.exports import EXPORT_LIST
 from ganeti.rpc.procedures.external import EXT_PROVIDERS
+from ganeti.rpc.procedures.figures import FIGURES
 from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.rpc.procedures.host import NODE_INFO, HypervisorsArgs, NodeInfoArgs
 from ganeti.rpc.procedures.instances import INSTANCE_CONSOLE, INSTANCES_INFO, InstanceArgs
@@ -71,6 +72,7 @@ class LiveSource:
             Need.EXPORTS: ("exports", self._ask_exports),
             Need.OPERATING_SYSTEMS: ("systems", self._asking_all(OS_DIAGNOSE)),
             Need.PROVIDERS: ("providers", self._asking_all(EXT_PROVIDERS)),
+            Need.FIGURES: ("figures", self._asking_all(FIGURES)),
         }
         """The data that is queried in rounds -> its place in LiveData, and the query."""
 

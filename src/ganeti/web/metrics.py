@@ -1,12 +1,19 @@
-"""`/metrics`: figures of the master and of this server in the text format of Prometheus."""
+"""`/metrics` and `/metrics/usage` in the text format of Prometheus.
 
-from collections.abc import Iterator, Mapping
+The former has figures of the master and of this server, the latter those of guests and nodes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ganeti.model.figures import FIGURES, GUEST_MEMORY, Figure
 from ganeti.web.application import Text
 from ganeti.web.operations import Call
 
 CONTENT_TYPE = "text/plain"
+INSTANCES_LIMIT = 2000
+"""The bound of series; Prometheus needs some 3 KiB of memory for each."""
+_MIB = 1024 * 1024
 _GAUGES = {
     "queue": ("jobs", "state", "jobs of the queue, and requests that wait for updates of jobs"),
     "locks": ("locks", "state", "jobs that hold or wait for locks, and locks"),
@@ -36,6 +43,39 @@ async def metrics(call: Call) -> Text:
     found: Mapping[str, Any] = await call.services.master.ask("QueryFigures")
     lines = [*_of_master(found), *_of_calls(found.get("calls") or {}), *_of_server(call)]
     return Text("\n".join(lines) + "\n", CONTENT_TYPE)
+
+
+async def usage(call: Call) -> Text:
+    """Return the present figures of nodes, and of the first `INSTANCES_LIMIT` instances that run."""
+    names = [f"usage.{one.name}" for one in FIGURES]
+    of_nodes = [name for name in names if name != f"usage.{GUEST_MEMORY.name}"]
+    nodes = await call.services.master.ask("QueryNodes", [], ["name", *of_nodes], False)
+    instances = await call.services.master.ask(
+        "QueryInstances", [], ["name", "pnode", *names], False
+    )
+    running = [row for row in instances if any(one is not None for one in row[2:])]
+    shown = running[:INSTANCES_LIMIT]
+    lines = [*_head("usage_instances_omitted", "running instances beyond the limit of this page")]
+    lines.append(f"ganeti_usage_instances_omitted {len(running) - len(shown)}")
+    by_name = [one for one in FIGURES if one is not GUEST_MEMORY]
+    lines += _usage("node", by_name, [(f'node="{_escaped(row[0])}"', row[1:]) for row in nodes])
+    labels = [
+        (f'instance="{_escaped(row[0])}",node="{_escaped(row[1])}"', row[2:]) for row in shown
+    ]
+    lines += _usage("instance", FIGURES, labels)
+    return Text("\n".join(lines) + "\n", CONTENT_TYPE)
+
+
+def _usage(
+    kind: str, figures: Sequence[Figure], rows: Sequence[tuple[str, Sequence[Any]]]
+) -> Iterator[str]:
+    """Return a metric for each figure; an unknown value has no line."""
+    for index, one in enumerate(figures):
+        name, factor = f"{kind}_{one.metric}", 1 if one.is_rate else _MIB
+        yield from _head(name, one.doc.replace(" in MiB", "").lower())
+        for labels, values in rows:
+            if values[index] is not None:
+                yield f"ganeti_{name}{{{labels}}} {_number(values[index] * factor)}"
 
 
 def _of_master(found: Mapping[str, Any]) -> Iterator[str]:

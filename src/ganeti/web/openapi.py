@@ -22,6 +22,7 @@ _NAME = {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,253}$"}
 _TYPES: dict[Value, dict[str, Any]] = {
     Value.FLAG: {"type": "integer", "enum": [0, 1]},
     Value.INTEGER: {"type": "integer", "minimum": 1, "maximum": 100_000},
+    Value.TIME: {"type": "integer", "minimum": 0, "maximum": 2**53},
     Value.TEXT: {"type": "string"},
     Value.WORDS: {"type": "string"},
     Value.TEXTS: {"type": "array", "items": {"type": "string"}},

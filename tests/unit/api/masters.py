@@ -18,12 +18,11 @@ from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.job import LOCAL, LogEntry, OpState, Submitter
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
-from ganeti.model.opcodes.test import OpTestDelay
-from ganeti.model.reach import Reference
 from ganeti.model.scope import Scope
 from ganeti.protocols.luxi import Answer, Request
 from ganeti.query.consoles import ConsoleSource
 from ganeti.query.execute import ClusterFacts, QueryExecutor
+from ganeti.query.history import HistorySource
 from ganeti.query.live import LiveSource
 from ganeti.query.screenshots import ScreenshotSource
 from ganeti.recovery.status import RecoveryStatus
@@ -82,9 +81,9 @@ class FakeQueue(FakeJobs):
     busy: bool = True
     """Whether every user has a job that has not ended; then values are left to the jobs."""
 
-    def unended_ops(self, source: str | None = None, /) -> list[OpCode]:
+    def is_busy(self, source: str, /) -> bool:
         del source
-        return [OpTestDelay(duration=1)] if self.busy else []
+        return self.busy
 
     async def submit(
         self,
@@ -225,14 +224,6 @@ class FakeAudit:
         self.told.append((caller, request, answer))
 
 
-class FakePrograms:
-    """Every OS and allocator exists but those whose name begins with `nosuch`."""
-
-    async def lacks(self, snapshot: Snapshot, one: Reference) -> str:
-        del snapshot
-        return f"no node has {one.value}" if str(one.value).startswith("nosuch") else ""
-
-
 @dataclass
 class Master:
     """The LUXI methods and what is behind them."""
@@ -279,8 +270,8 @@ class Master:
             lambda: FIGURES,
             lambda: self.config.snapshot,
             self,
+            HistorySource(self.nodes, clock),
             self,
-            lambda: None,
             self.queue,
             self.links,
         )
@@ -300,7 +291,6 @@ class Master:
             backups=self.backups,
             filters=self.filters,
             clock=clock,
-            programs=FakePrograms(),
             more=rest.table(),
             rest_uid=rest_uid,
         )

@@ -72,6 +72,15 @@ from ganeti.rpc.procedures.disks import (
     GrowDiskArgs,
     StorageUnits,
 )
+from ganeti.rpc.procedures.figures import (
+    FIGURES,
+    HISTORY,
+    HISTORY_FORGET,
+    HistoryArgs,
+    HistoryForgetArgs,
+    HistoryPart,
+    NodeFigures,
+)
 from ganeti.rpc.procedures.files import (
     SHARED_FILES,
     WRITE_FILE,
@@ -673,6 +682,18 @@ async def test_disk_is_copied_within_a_node(bench: Bench) -> None:
     end = StreamArgs(instance_name="web1.example.com", token="t", receives=False)
     for _ in range(2):
         await bench.node.call(STREAM_END, end, key="1/0/3")
+
+
+# --- figures ---
+
+
+async def test_a_node_without_samples_has_neither_figures_nor_a_history(bench: Bench) -> None:
+    assert await bench.node.call(FIGURES, Nothing()) == NodeFigures()
+    args = HistoryArgs(uuid="instance-1", start=0, end=1, step=60)
+    assert await bench.node.call(HISTORY, args) == HistoryPart()
+    forget = HistoryForgetArgs(uuid="instance-1")
+    for key in ("1/0/1", "1/0/2"):
+        await bench.node.call(HISTORY_FORGET, forget, key=key)
 
 
 # --- OS definitions and allocators ---

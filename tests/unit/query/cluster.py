@@ -25,6 +25,13 @@ from ganeti.model.objects import (
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.rpc.procedures.exports import EXPORT_LIST, ExportListing
 from ganeti.rpc.procedures.external import EXT_PROVIDERS, ProviderInfo
+from ganeti.rpc.procedures.figures import (
+    FIGURES,
+    HISTORY,
+    HistoryArgs,
+    HistoryPart,
+    NodeFigures,
+)
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo, StorageSpace
 from ganeti.rpc.procedures.instances import (
@@ -137,6 +144,9 @@ class FakeNodes:
     providers: dict[str, list[ProviderInfo]] = field(default_factory=dict)
     systems: list[OsInfo] = field(default_factory=list)
     """What all nodes have."""
+    figures: dict[str, NodeFigures] = field(default_factory=dict)
+    histories: dict[str, HistoryPart] = field(default_factory=dict)
+    asked: list[HistoryArgs] = field(default_factory=list)
 
     async def call(self, node: Node, procedure: Procedure[Any, Any], args: Any) -> Any:
         name = node.name.partition(".")[0]
@@ -155,6 +165,11 @@ class FakeNodes:
             return self.systems
         if procedure is EXPORT_LIST:
             return ExportListing(names=["web1.example.com"] if name == "node1" else [], free=1)
+        if procedure is FIGURES:
+            return self.figures.get(name, NodeFigures())
+        if procedure is HISTORY:
+            self.asked.append(args)
+            return self.histories.get(name, HistoryPart())
         raise RpcError(node.name, f"unexpected {procedure.name}")
 
 

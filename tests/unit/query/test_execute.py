@@ -17,8 +17,10 @@ from ganeti.query.execute import KINDS, SLICE, QueryExecutor, QueryResult, defin
 from ganeti.query.live import LiveSource
 from ganeti.query.ordered import natural_key
 from ganeti.rpc.procedures.external import ProviderInfo
+from ganeti.rpc.procedures.figures import NodeFigures
 from ganeti.simulation.virtual_time import LoopClock
 from tests.unit.query.cluster import (
+    INSTANCE_UUIDS,
     FakeJob,
     FakeJobs,
     FakeNodes,
@@ -528,3 +530,28 @@ async def test_recorded_state_of_recovery_is_a_field_of_nodes_and_instances() ->
         found = {row[0][1]: row for row in (await executor.query(kind, fields, None)).data}
         assert [value for _status, value in found.pop(thing.name)[1:]] == values
         assert all(status for row in found.values() for status, _value in row[1:])
+
+
+async def test_figures_are_those_of_the_primary_node() -> None:
+    busy = (0.1234, 64.4, None, 1024.6, *[2.04] * 7)
+    nodes = FakeNodes(
+        figures={
+            "node1": NodeFigures(node=busy, guests={INSTANCE_UUIDS[0]: busy}),
+            "node2": NodeFigures(node=(1.0, 2.0), guests={INSTANCE_UUIDS[0]: busy}),
+        }
+    )
+    fields = "name usage.cpu usage.memory usage.guest_memory usage.disk_read usage.disk_reads"
+    assert await rows(executor(nodes), "instance", fields) == [
+        [[0, "web1.example.com"], [0, 0.123], [0, 64], [3, None], [0, 1025], [0, 2.0]],
+        [[0, "web2.example.com"], *[[3, None]] * 5],
+        [[0, "web3.example.com"], *[[3, None]] * 5],
+        [[0, "web4.example.com"], *[[4, None]] * 5],
+    ]
+    assert await rows(executor(nodes), "node", "name usage.cpu usage.memory") == [
+        [[0, "node1.example.com"], [0, 0.123], [0, 64]],
+        [[0, "node2.example.com"], [2, None], [2, None]],
+        [[0, "node3.example.com"], [4, None], [4, None]],
+    ], "node2 has another version"
+    assert ("figures", "node3") not in nodes.calls, "it is offline"
+    silent = FakeNodes(silent={"node1", "node2"})
+    assert (await rows(executor(silent), "node", "usage.cpu"))[:2] == [[[2, None]], [[2, None]]]

@@ -19,6 +19,7 @@ from ganeti.model.opcodes.instance import (
 )
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.agent import AgentInfo
+from ganeti.rpc.procedures.figures import HistoryPart
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfoArgs
 from ganeti.simulation.faulty_store import Crash, Refuse
 from ganeti.units.instance.query_data import MOST_AT_ONCE
@@ -238,6 +239,20 @@ async def test_a_removed_instance_leaves_nothing(master: Master) -> None:
     await running(master)
     succeeded(await master.run(OpInstanceRemove(instance_name="web1")))
     assert not master.snapshot.instances
+    master.check()
+
+
+@pytest.mark.parametrize("fault", [None, *Fault])
+async def test_a_removal_forgets_the_history_if_it_can(master: Master, fault: Fault | None) -> None:
+    await running(master)
+    uuid, node = master.instance(NAME).uuid, master.world.node(1)
+    node.histories[uuid] = HistoryPart()
+    if fault is not None:
+        master.rpc.fail(4, fault)  # after the shutdown and two disks
+    succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
+    assert not master.snapshot.instances
+    assert master.rpc.changing_calls[3].procedure == "history_forget"
+    assert (uuid in node.histories) is (fault not in (None, Fault.LOST_ANSWER))
     master.check()
 
 

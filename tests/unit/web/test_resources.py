@@ -14,6 +14,7 @@ from ganeti.model.job import Submitter, remote_source
 from ganeti.model.objects import Instance, Node
 from ganeti.model.operation import Right
 from ganeti.query.execute import KINDS
+from ganeti.rpc.procedures.figures import HistoryPart, NodeFigures
 from ganeti.rpc.procedures.programs import OsInfo
 from ganeti.web.lists import Listed
 from ganeti.web.operations import JobOf, Operation
@@ -22,9 +23,10 @@ from ganeti.web.resources.groups import GROUPS
 from ganeti.web.resources.instances import INSTANCES
 from ganeti.web.resources.networks import NETWORKS
 from ganeti.web.resources.nodes import NODES, ONE_NODE
+from tests.support.predictable import FrozenClock
 from tests.support.recovery_status import ALARM, stuck_status
 from tests.support.rest import GUEST, OPERATOR, READER, TENANT, RestRig
-from tests.unit.query.cluster import job
+from tests.unit.query.cluster import INSTANCE_UUIDS, job
 
 BODIES: list[Any] = [None, [], {"OP_ID": "OP_TEST_DELAY"}]
 WORDS = {
@@ -56,7 +58,7 @@ async def test_every_request_needs_a_name_and_a_password(rig: RestRig) -> None:
                 continue  # it costs the address time
             answer = await rig.ask(operation.method, path_of(operation), {}, user=None)
             if operation.is_public:
-                assert answer.json is None or answer.status in (400, 404), name_of(operation)
+                assert answer.json is None or answer.status == 400, name_of(operation)
                 continue
             assert answer.status == 401, name_of(operation)
             assert answer.headers["www-authenticate"] == 'Basic realm="Ganeti Remote API"'
@@ -553,7 +555,6 @@ async def test_the_users_file_opens_nodes_to_limited_users(rig: RestRig) -> None
 
 async def test_what_would_change_something_is_in_the_audit_log(rig: RestRig) -> None:
     await rig.ask("GET", "/2/nodes")
-    await rig.ask("PUT", "/2/query/node", {"fields": ["name"]})
     await rig.ask("PUT", "/2/instances/web1/startup?reason=maintenance")
     await rig.ask("PUT", "/2/instances/web1/shutdown", user=READER)
     await rig.ask("POST", "/2/instances", {**INSTANCE, "osparams_secret": {"pw": "hunter2"}})
@@ -577,6 +578,69 @@ async def test_metrics_have_all_figures(rig: RestRig) -> None:
     assert "ganeti_rest_connections 1" in text
     for line in text.splitlines():
         assert line.startswith("#") or line.rpartition(" ")[2].replace(".", "").isdecimal()
+
+
+async def test_usage_metrics_have_a_series_for_each_known_figure(
+    rig: RestRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = (0.5, 64.0, None, *[0.0] * 8)
+    guests = dict.fromkeys(INSTANCE_UUIDS[:2], busy)
+    rig.master.nodes.figures = {
+        name: NodeFigures(node=busy, guests=guests) for name in ("node1", "node2")
+    }
+    text = (await rig.ask("GET", "/metrics/usage", user=READER)).body.decode()
+    labels = 'instance="web1.example.com",node="node1.example.com"'
+    assert f"ganeti_instance_cpu_busy{{{labels}}} 0.5" in text
+    assert f"ganeti_instance_memory_bytes{{{labels}}} {64 * 1024 * 1024}" in text
+    assert 'ganeti_node_cpu_busy{node="node2.example.com"} 0.5' in text
+    assert "guest_memory_bytes{" not in text, "unknown"
+    assert "node_guest_memory" not in text
+    assert "ganeti_usage_instances_omitted 0" in text
+    assert (await rig.ask("GET", "/metrics/usage", user=GUEST)).status == 403
+    monkeypatch.setattr("ganeti.web.metrics.INSTANCES_LIMIT", 1)
+    text = (await rig.ask("GET", "/metrics/usage")).body.decode()
+    assert "ganeti_usage_instances_omitted 1" in text
+    assert text.count("ganeti_instance_cpu_busy{") == 1
+
+
+async def test_history_is_that_of_the_nodes(rig: RestRig) -> None:
+    now = int(FrozenClock().time())
+    begin = now - now % 60 - 120
+    rig.master.nodes.histories["node1"] = HistoryPart(
+        times=[begin, begin + 60], rows=[(0.5, *[None] * 10), (0.25, *[None] * 10)]
+    )
+    path = f"/2/instances/web1/history?start={begin}&step=60"
+    found = (await rig.ask("GET", path, user=READER)).json
+    assert (found["step"], found["times"], found["silent"]) == (60, [begin, begin + 60], [])
+    assert found["figures"]["cpu"] == [0.5, 0.25]
+    assert found["figures"]["net_in"] == [None, None]
+    found = (await rig.ask("GET", f"/2/nodes/node1/history?start={begin}&step=60")).json
+    assert found["times"] == [begin, begin + 60]
+    assert (await rig.ask("GET", "/2/nodes/node1/history")).json["step"] == 5
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/2/instances/web1/history?step=7", 400),
+        ("/2/instances/web1/history?start=x", 400),
+        ("/2/instances/web1/history?start=1.5", 400),
+        ("/2/instances/unknown/history", 404),
+        ("/2/nodes/unknown/history", 404),
+    ],
+)
+async def test_a_wrong_range_or_name_of_a_history_is_refused(
+    rig: RestRig, path: str, status: int
+) -> None:
+    assert (await rig.ask("GET", path)).status == status
+
+
+@pytest.mark.requirement("A68")
+async def test_a_limited_user_sees_the_history_of_own_instances_only(rig: RestRig) -> None:
+    assert (await rig.ask("GET", "/2/instances/web1/history", user=TENANT)).status == 200
+    assert (await rig.ask("GET", "/2/instances/web2/history", user=TENANT)).status == 404
+    assert (await rig.ask("GET", "/2/nodes/node1/history", user=TENANT)).status == 403
+    assert (await rig.ask("GET", "/metrics/usage", user=TENANT)).status == 403
 
 
 @pytest.mark.requirement("F34")

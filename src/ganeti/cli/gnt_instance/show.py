@@ -14,6 +14,7 @@ from ganeti.cli.objects import ObjectKind, add_list, described, shown
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import ALL_INSTANCES, INSTANCES, JSON, QUERY_JOB_OPTIONS
 from ganeti.cli.output import Tree, format_time, or_default, print_json, print_tree
+from ganeti.cli.top import add_instance_top
 
 
 def _state(wanted: str, actual: str | None) -> str:
@@ -147,6 +148,7 @@ INSTANCE_KIND = ObjectKind(
     ),
 )
 add_list(table, INSTANCE_KIND)
+add_instance_top(table)
 
 
 @table.command(

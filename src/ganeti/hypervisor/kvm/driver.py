@@ -17,6 +17,7 @@ from ganeti.hypervisor.kvm.adoption import UpstreamGuests
 from ganeti.hypervisor.kvm.agents import Agents
 from ganeti.hypervisor.kvm.console import Consoles, console_info
 from ganeti.hypervisor.kvm.faults import FAILED, Faults
+from ganeti.hypervisor.kvm.figures import Figures
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.holding import Holding
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
@@ -87,6 +88,7 @@ class KvmHypervisor(Hypervisor):
         self.hotplug = KvmHotplug(paths, run, self._guests)
         self.agents = Agents(self._guests)
         self.faults = Faults(self._guests, self.agents)
+        self.figures = Figures(paths)
         self.screens = Screens(self._guests)
         self.nvram = NvramFiles(paths, self._guests)
         self.holding = Holding(self._guests, self.agents)
@@ -104,6 +106,7 @@ class KvmHypervisor(Hypervisor):
             agents=self.agents,
             holding=self.holding,
             faults=self.faults,
+            figures=self.figures,
             warm_up=self.upkeep,
             upkeep=self.upkeep,
             adoption=self._adoption,

@@ -55,9 +55,6 @@ class OpClusterVerify(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY"
     ] = False
 
     host_changing: ClassVar[bool] = False
-    rest: ClassVar[tuple[Rest, ...]] = (
-        Rest("POST", "/2/verify", right=Right.OPERATE, summary="Verify the cluster"),
-    )
 
 
 class OpClusterDoctor(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_DOCTOR"):
@@ -113,7 +110,7 @@ else:
         "OpClusterSetParams",
         [
             *(
-                (name, Annotated[param.given | None, param.field, param.refers_to], None)
+                (name, Annotated[param.given | None, param.field, RefersTo.CLUSTER], None)
                 for name, param in CLUSTER_PARAMS.items()
             ),
             (

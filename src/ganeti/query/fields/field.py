@@ -34,6 +34,7 @@ class Need(enum.Enum):
     EXPORTS = "exports"
     OPERATING_SYSTEMS = "operating systems"
     PROVIDERS = "providers"
+    FIGURES = "figures"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from ganeti.query.fields.hypervisor_params import hypervisor_param_fields
 from ganeti.query.fields.instance_devices import disk_fields, nic_fields
 from ganeti.query.fields.instance_row import InstanceRow
 from ganeti.query.fields.stored import stored_fields
+from ganeti.query.fields.usage import usage_fields
 from ganeti.query.instance_status import PrimaryNode
 from ganeti.recovery.instance import InstanceState
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
@@ -375,6 +376,7 @@ def _old_names() -> list[Field[InstanceRow]]:
 INSTANCE_FIELDS = table(
     _CONFIGURED,
     _ASKED,
+    usage_fields(lambda row: row.figures),
     stored_fields("instance", lambda row: row.instance),
     disk_fields(),
     nic_fields(),

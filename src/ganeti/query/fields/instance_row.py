@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ganeti.config import fill
+from ganeti.model.figures import Values
 from ganeti.model.names import AdminStateSource
 from ganeti.model.objects import Instance, Nic
 from ganeti.model.params import Params
 from ganeti.query.context import QueryContext
-from ganeti.query.fields.field import NO_DATA, OFFLINE, Missing
+from ganeti.query.fields.field import NO_DATA, OFFLINE, UNAVAILABLE, Missing
 from ganeti.query.instance_status import PrimaryNode, instance_status
 from ganeti.rpc.procedures.instances import RunningInstance
 
@@ -77,6 +78,15 @@ class InstanceRow:
         if not found.has_guest:
             return PrimaryNode.HAS_NOT
         return _SAYS.get(found.state, PrimaryNode.RUNS)
+
+    @property
+    def figures(self) -> Values | Missing:
+        """The figures of the guest on its primary node."""
+        node = self.context.nodes.get(self.instance.primary_node)
+        found = NO_DATA if node is None else self.context.figures_of(node)
+        if isinstance(found, Missing):
+            return found
+        return found.guests.get(self.instance.uuid, UNAVAILABLE)
 
     @property
     def status(self) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ganeti.config import fill
 from ganeti.config.storage_units import storage_unit
+from ganeti.model.figures import GUEST_MEMORY, Values
 from ganeti.model.names import NodeRole
 from ganeti.model.objects import Instance, Node
 from ganeti.model.param import Param
@@ -22,6 +23,7 @@ from ganeti.query.fields.field import (
 )
 from ganeti.query.fields.field import field_table as table
 from ganeti.query.fields.stored import stored_fields
+from ganeti.query.fields.usage import usage_fields
 from ganeti.rpc.procedures.host import NodeInfo, StorageSpace
 
 
@@ -301,9 +303,16 @@ _ASKED: tuple[Field[NodeRow], ...] = (
     ),
 )
 
+
+def _figures(row: NodeRow) -> Values | Missing:
+    found = row.context.figures_of(row.node)
+    return found if isinstance(found, Missing) else found.node or NO_DATA
+
+
 NODE_FIELDS = table(
     _CONFIGURED,
     _ASKED,
+    usage_fields(_figures, without=(GUEST_MEMORY,)),
     stored_fields("node", lambda row: row.node),
     map(_param, NODE_PARAMS.values()),
 )

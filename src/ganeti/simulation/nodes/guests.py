@@ -11,6 +11,12 @@ from ganeti.base.errors import (
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.rpc.procedures.agent import AgentInfo, Frozen, FrozenArgs
 from ganeti.rpc.procedures.consoles import ConsoleArgs, ConsoleDoor
+from ganeti.rpc.procedures.figures import (
+    HistoryArgs,
+    HistoryForgetArgs,
+    HistoryPart,
+    NodeFigures,
+)
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.hardware import ForgetNvramArgs, Nvram, Screenshot, WriteNvramArgs
 from ganeti.rpc.procedures.host import (
@@ -128,6 +134,19 @@ class GuestCalls(DiskCalls):
         self._check_able(args.instance)
         self._here(args.instance)
         return ConsoleDoor(port=1, secret=args.instance.uuid)
+
+    def on_figures(self, _args: Nothing) -> NodeFigures:
+        return self.figures
+
+    def on_history(self, args: HistoryArgs) -> HistoryPart:
+        found = self.histories.get(args.uuid, HistoryPart())
+        pairs = zip(found.times, found.rows, strict=True)
+        rows = {time: row for time, row in pairs if args.start <= time <= args.end}
+        return HistoryPart(times=list(rows), rows=list(rows.values()))
+
+    def on_history_forget(self, args: HistoryForgetArgs) -> Nothing:
+        self.histories.pop(args.uuid, None)
+        return Nothing()
 
     def on_agent_info(self, args: InstanceArgs) -> AgentInfo | None:
         return self.agents.get(args.instance.uuid)

@@ -31,6 +31,7 @@ from ganeti.rpc.procedures.commands import (
     FenceAgentArgs,
     OobArgs,
 )
+from ganeti.rpc.procedures.figures import HistoryPart, NodeFigures
 from ganeti.rpc.procedures.files import NodeFile
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.hooks import HookResult, HooksArgs
@@ -142,6 +143,9 @@ class NodeState:
         default_factory=lambda: {"machine_version": "pc-i440fx-7.2"}
     )
     agents: dict[str, AgentInfo] = field(default_factory=dict)
+    figures: NodeFigures = field(default_factory=NodeFigures)
+    histories: dict[str, HistoryPart] = field(default_factory=dict)
+    """UUID of an instance, '' for the node -> its history, whatever the step."""
     """UUID of an instance -> what the agent in its guest says."""
     nvram: dict[str, bytes] = field(default_factory=dict)
     """UUID of an instance -> what only this node has."""

@@ -1,5 +1,6 @@
 """Removal of instances."""
 
+import contextlib
 from collections.abc import Awaitable
 
 from ganeti.base.errors import RpcError
@@ -10,6 +11,7 @@ from ganeti.layouts.places import holders
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes.instance import OpInstanceRemove
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
+from ganeti.rpc.procedures.figures import HISTORY_FORGET, HistoryForgetArgs
 from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
 from ganeti.rpc.procedures.streams import SNAPSHOT_DROP
 from ganeti.units.context import UnitContext
@@ -74,12 +76,21 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
             for disk in disks_on(ctx, plan, uuid):
                 what = DiskArgs(instance_name=plan.name, disk=disk)
                 await self._try(ctx, plan, ctx.call(holder, BLOCKDEV_REMOVE, what))
+        await self._forget_history(ctx, plan)
         ctx.step(f"removing instance {plan.name} from the cluster config")
 
         def forget(draft: Draft) -> None:
             draft.remove(draft.instances[plan.uuid])
 
         return Outcome(change=forget)
+
+    async def _forget_history(self, ctx: UnitContext, plan: Instance) -> None:
+        """Remove the history of its figures; one that remains, also on former nodes, ends by itself after a month."""
+        for uuid in plan.all_nodes:
+            node = ctx.snapshot.nodes[uuid]
+            if not node.offline:
+                with contextlib.suppress(RpcError):
+                    await ctx.call(node, HISTORY_FORGET, HistoryForgetArgs(uuid=plan.uuid))
 
     async def _try(self, ctx: UnitContext, plan: Instance, act: Awaitable[object]) -> None:
         """Do one step; a failure ends the removal unless failures are ignored."""

@@ -9,13 +9,14 @@ from ganeti.web.application import Streamed, Text
 from ganeti.web.event_stream import stream
 from ganeti.web.events import KINDS
 from ganeti.web.lists import Encoded, tagged
-from ganeti.web.metrics import metrics
+from ganeti.web.metrics import metrics, usage
 from ganeti.web.openapi import PAGE, document
 from ganeti.web.operations import Call, Operation, operations_of, read
 from ganeti.web.resources import (
     cluster,
     consoles,
     groups,
+    history,
     instances,
     jobs,
     networks,
@@ -50,6 +51,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *jobs.OPERATIONS,
     *session.OPERATIONS,
     *consoles.OPERATIONS,
+    *history.OPERATIONS,
     *operations_of(OPCODES.values(), {**nodes.BODIES, **instances.BODIES}),
     read("/2/events", "events", "Follow changes of the cluster as server-sent events", _events,
          Parameter("after", Value.TEXT, "only events after this number, like Last-Event-ID"),
@@ -58,4 +60,6 @@ OPERATIONS: tuple[Operation, ...] = (
     read("/2/openapi.json", "openapi", "Return this document", _document, is_open=True),
     read("/2/docs", "docs", "Return a page that shows the document", _page, result="page", is_open=True),
     read("/metrics", "metrics", "Return figures for Prometheus", metrics, right=Right.READ, result="text"),
+    read("/metrics/usage", "metrics_usage", "Return the figures of guests and nodes for Prometheus", usage,
+         right=Right.READ, result="text"),
 )  # fmt: skip
