@@ -3,11 +3,14 @@
 import asyncio
 import gc
 import os
+import signal
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import hypothesis
@@ -16,6 +19,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] 
 
 from tests.support.fast_files import DISK, fast_directory
 from tests.support.fork_server import fork_server
+from tests.support.patience import patience
 from tests.support.strict_loop import StrictLoop
 from tests.support.user_ids import claimed_user_ids
 from tests.support.virtual_time import StrictVirtualTimeLoop, wait_for_workers
@@ -84,6 +88,24 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(settings: Any) -> Generator[None, object, object]:
+    """The limit of a test grows with the load: it finds what hangs, and not what others slow down."""
+    result = yield
+    fail, begun = signal.getsignal(signal.SIGALRM), time.monotonic()
+
+    def look_again(number: int, frame: FrameType | None) -> None:
+        left = settings.timeout * patience() - (time.monotonic() - begun)
+        if left > 0:
+            signal.setitimer(signal.ITIMER_REAL, left)
+        elif callable(fail):
+            fail(number, frame)
+
+    if settings.method == "signal":
+        signal.signal(signal.SIGALRM, look_again)
+    return result
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from typing import Any
 from ganeti.clients.luxi import FINAL
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from tests.support.local_cluster import LocalCluster
+from tests.support.patience import patience
 
 Op = dict[str, Any]
 
@@ -57,6 +58,6 @@ async def ended(client: AsyncLuxiClient, job_id: int, timeout_s: float = 30) -> 
 
 async def all_running(client: AsyncLuxiClient, ids: Sequence[int]) -> None:
     """Return when all these jobs run."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(20 * patience()):
         while set(await statuses(client, ids)) != {"running"}:  # noqa: ASYNC110 - asked of a daemon
             await asyncio.sleep(0.02)

@@ -19,6 +19,7 @@ from ganeti.cli import move_instance
 from ganeti.cli.remote_clusters import FINAL, RestCluster
 from tests.support.debian_ganeti import run_debian
 from tests.support.local_cluster import NOOP, LocalCluster, local_cluster, wait_until
+from tests.support.patience import text_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -255,7 +256,7 @@ def test_a_death_at_any_step_leaves_it_whole_in_one_place(
         cluster.kill(daemon)
         time.sleep(1.0)
         cluster.start(daemon)
-        mover.communicate(timeout=300)
+        text_of(mover, 300)
     wait_until(_is_idle(both.source), "all jobs of the source have ended", 300)
     # The destination would wait ten minutes for who never comes.
     if jobs_of(both.source)[-1] != ("success", f"BACKUP_EXPORT({name})"):

@@ -35,6 +35,7 @@ from ganeti.store.interface import (
     Transaction,
 )
 from tests.support.etcd_servers import EtcdServers, etcd_servers
+from tests.support.patience import patience
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 NODES = tuple(NodeUuid(f"node-{number}") for number in (1, 2, 3))
@@ -495,7 +496,7 @@ async def test_a_full_etcd_refuses_reads_on_and_makes_room_by_itself() -> None:
         await backend.start()
         lease = await become_master(backend)
         with pytest.raises(Refused, match="no room"):
-            await asyncio.wait_for(overwritten_for_ever(backend, lease), 60)
+            await asyncio.wait_for(overwritten_for_ever(backend, lease), 60 * patience())
         assert isinstance(backend.statistics().role, Master)
         assert set(await rows_of(backend)) == {"big"}
         async with asyncio.timeout(LIMIT_S):

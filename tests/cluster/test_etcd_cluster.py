@@ -31,6 +31,7 @@ from tests.support.masters import (
     master_of,
     verified,
 )
+from tests.support.patience import patience
 from tests.support.protected import Protected
 from tests.support.shared_cluster import SharedCluster, shared_cluster
 
@@ -84,7 +85,7 @@ def killed_under_load(cluster: LocalCluster, times: int, *, alone: int) -> list[
 @pytest.mark.requirement("G1", "G2", "G4", "G7", "G8", "G19")
 def test_masters_killed_under_load_are_replaced_by_themselves(cluster: LocalCluster) -> None:
     took = killed_under_load(cluster, 3, alone=3)
-    assert max(took) < FAILOVER_S + BUSY_S
+    assert max(took) < (FAILOVER_S + BUSY_S) * patience()
     verified(cluster)
 
 
@@ -92,8 +93,8 @@ def test_masters_killed_under_load_are_replaced_by_themselves(cluster: LocalClus
 @pytest.mark.timeout(1800)
 @pytest.mark.requirement("G1", "G2", "G4", "G7", "G8", "G19")
 def test_twenty_masters_killed_under_load_are_replaced_in_time(cluster: LocalCluster) -> None:
-    assert max(killed_under_load(cluster, 20, alone=1)) < FAILOVER_S + BUSY_S
-    assert max(killed_under_load(cluster, 20, alone=20)) < FAILOVER_S + BUSY_S
+    assert max(killed_under_load(cluster, 20, alone=1)) < (FAILOVER_S + BUSY_S) * patience()
+    assert max(killed_under_load(cluster, 20, alone=20)) < (FAILOVER_S + BUSY_S) * patience()
 
 
 @pytest.mark.soak
@@ -176,7 +177,7 @@ def test_a_master_that_is_stopped_in_order_is_followed_by_another_and_follows_it
         begun = time.monotonic()
         cluster.stop(MASTERD, master)
         first_job(cluster, *[node for node in NODES if node != master])
-        assert time.monotonic() - begun < FAILOVER_S + BUSY_S
+        assert time.monotonic() - begun < (FAILOVER_S + BUSY_S) * patience()
         # A candidate without a master daemon is none: the new master starts it there.
         wait_until(lambda: is_follower(cluster, master), "the former master follows", BUSY_S)
         load.judge(master_of(cluster))

@@ -14,6 +14,7 @@ from ganeti.store.etcd.settings import Access
 from ganeti.store.etcd.upkeep import EtcdOptions
 from ganeti.store.interface import Identity
 from tests.support.etcd_servers import EtcdServers, etcd_servers
+from tests.support.patience import patience
 from tests.unit.store.conformance import CLUSTER, NODE, Harness, StoreConformance
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -73,7 +74,7 @@ class EtcdHarness(Harness):
 
     async def free(self, store: StateBackend) -> None:
         self._gateway_of(store).is_full = False
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(30 * patience()):
             while store.statistics().is_full:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.05)
 

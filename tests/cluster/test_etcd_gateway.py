@@ -11,6 +11,7 @@ from ganeti.store.etcd.gateway import Compacted, Full, Gateway, NotSent, Rejecte
 from ganeti.store.etcd.messages import Compare, delete, get, put, range_end
 from ganeti.store.etcd.settings import Access
 from tests.support.etcd_servers import EtcdServers, etcd_servers, free_ports
+from tests.support.patience import patience
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -162,7 +163,7 @@ async def test_a_full_database_is_named_and_written_again_when_there_is_room() -
     with etcd_servers(1, options=("--quota-backend-bytes", str(4 << 20))) as small:
         client = Gateway(Access(small.endpoints))
         with pytest.raises(Full):
-            await asyncio.wait_for(written_for_ever(client), 30)
+            await asyncio.wait_for(written_for_ever(client), 30 * patience())
         await client.compact((await client.range(b"big")).header.revision)
         await client.defragment(small.endpoints[0])
         await client.disarm()

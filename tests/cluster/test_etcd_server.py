@@ -31,6 +31,7 @@ from ganeti.store.etcd.settings import (
     peer_url,
 )
 from ganeti.store.settings import StateSettings, keep_state_settings, state_settings
+from tests.support.patience import patience
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 CLUSTER = "99999999-2222-4333-8444-555555555555"
@@ -95,7 +96,7 @@ class Node:
         self.process = subprocess.Popen(  # noqa: ASYNC220 - it lives longer than the call
             [sys.executable, "-m", "ganeti.daemons.etcd", *options], env=environment
         )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(60 * patience()):
             while serving_process(pid_file(self.paths.run, PROGRAM)) is None:
                 assert self.process.poll() is None, "it ended as it started"
                 await asyncio.sleep(0.05)
@@ -152,7 +153,7 @@ async def test_only_candidates_get_in_and_a_killed_server_comes_back(nodes: list
     (again,) = children(one.process.pid)
     assert again != server
     one.stop(signal.SIGKILL)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(10 * patience()):
         while Path(f"/proc/{again}").exists():
             if "Z" in Path(f"/proc/{again}/stat").read_text().rpartition(")")[2].split()[:1]:
                 break
@@ -169,7 +170,7 @@ async def test_a_second_candidate_is_a_learner_first_then_a_member_then_all_that
     await one.start()
     gateway = one.gateway()
     await written(gateway)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(60 * patience()):
         while True:
             with suppress(Rejected):
                 added = await gateway.add_member(peer_url(two.address), as_learner=True)
@@ -177,7 +178,7 @@ async def test_a_second_candidate_is_a_learner_first_then_a_member_then_all_that
             await asyncio.sleep(0.2)
     two.prepare(f"{one.itself},{two.itself}", is_new=False)
     await two.start()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(60 * patience()):
         while True:
             with suppress(Rejected, Unanswered):
                 await gateway.promote_member(added.member.ID)
@@ -209,7 +210,7 @@ async def test_a_member_that_is_taken_out_leaves_the_others_as_they_are(nodes: l
     gateway = one.gateway()
     await written(gateway)
     added = await gateway.add_member(peer_url(two.address), as_learner=True)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(60 * patience()):
         while True:
             with suppress(Rejected, Unanswered):
                 await gateway.remove_member(added.member.ID)

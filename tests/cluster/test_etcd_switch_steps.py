@@ -51,6 +51,7 @@ from ganeti.store.ports import NoPeers, Ports
 from ganeti.store.register import RegisterFile
 from ganeti.store.settings import state_settings
 from tests.support.etcd_servers import EtcdServers, etcd_servers
+from tests.support.patience import patience
 from tests.support.switching import NoDaemons, Registers, SteppedSwitch
 from tests.unit.config.sample import NODES, sample_cluster, sample_group, sample_node
 
@@ -276,7 +277,7 @@ def swept(scene: Scene, every: int) -> dict[str, int]:
 async def served_or_refused(scene: Scene) -> None:
     """Nobody is the master, or it has everything."""
     try:
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(3 * patience()):
             await scene.serve()
     except (GanetiError, TimeoutError):
         return
@@ -311,7 +312,7 @@ async def test_node_that_continues_a_move_is_the_next_master(scene: Scene) -> No
     )
     await switch.resumed()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(10 * patience()):
             other, ours = opened
             while not isinstance(ours.statistics().role, Master):
                 assert isinstance(other.statistics().role, Follower)

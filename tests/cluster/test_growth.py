@@ -10,7 +10,8 @@ from ganeti.bootstrap.daemons import MASTERD, NODED
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from tests.cluster.conversations import connected, delay, ended, submit_many
 from tests.cluster.processes import descriptors, peak_mib, resident_mib, threads
-from tests.support.local_cluster import LocalCluster, local_cluster, patience
+from tests.support.local_cluster import LocalCluster, local_cluster
+from tests.support.patience import patience
 
 pytestmark = [
     pytest.mark.cluster,

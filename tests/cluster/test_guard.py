@@ -19,6 +19,7 @@ from ganeti.rpc.client import RpcClient
 from ganeti.rpc.procedures.instances import INSTANCE_START, StartArgs
 from ganeti.rpc.procedures.recovery import HEARTBEAT, HeartbeatArgs, HeartbeatResult
 from tests.cluster.nodes import Nodes, TestNode
+from tests.support.patience import patience
 
 pytestmark = [
     pytest.mark.cluster,
@@ -59,7 +60,7 @@ async def beat(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(30 * patience()):
         while not condition():  # noqa: ASYNC110 - of another process
             await asyncio.sleep(0.02)
 

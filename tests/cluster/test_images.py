@@ -14,6 +14,7 @@ import pytest
 from ganeti.bootstrap.daemons import MASTERD, NODED
 from tests.cluster.test_gnt_backup import add, digests, disks_of, install_os
 from tests.support.local_cluster import LocalCluster, wait_until
+from tests.support.patience import text_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -105,7 +106,7 @@ def test_killed_conversion_leaves_no_partial_image(
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT if killed else signal.SIGKILL)
-        said = command.communicate(timeout=120)[0]
+        said = text_of(command, 120)[0]
 
     with cluster.luxi() as client:
         job = max(row[0] for row in client.call("QueryJobs", None, ["id"]))

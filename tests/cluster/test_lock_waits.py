@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import lock_waiter
+from tests.support.patience import ran
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -31,12 +32,10 @@ def test_a_wait_of_five_seconds_makes_fewer_than_five_system_calls(
     strace: str, tmp_path: Path
 ) -> None:
     trace = tmp_path / "trace"
-    done = subprocess.run(
+    done = ran(
         [strace, "-f", "-ttt", "-o", str(trace), sys.executable, lock_waiter.__file__],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        check=False,
-        timeout=50,
+        limit_s=50,
     )
     assert done.returncode == 0, done.stderr
     calls = [found.groups() for found in map(_CALL.match, trace.read_text().splitlines()) if found]

@@ -15,8 +15,9 @@ import pytest
 from ganeti.base.errors import GanetiError
 from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
 from ganeti.clients.luxi import FINAL, LuxiClient
-from tests.support.local_cluster import LocalCluster, local_cluster, patience, wait_until
+from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.masters import DELAY, Load
+from tests.support.patience import patience
 from tests.support.state_disk import FILLER, cluster_on, cluster_on_tmpfs
 
 pytestmark = [

@@ -11,7 +11,7 @@ import pytest
 
 from ganeti.bootstrap.daemons import MASTERD, NODED
 from ganeti.clients.luxi import LuxiClient
-from tests.support.local_cluster import LocalCluster, local_cluster, patience, wait_until
+from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.masters import (
     DELAY,
     NOT_MASTER,
@@ -24,6 +24,7 @@ from tests.support.masters import (
     lose_state,
     serves,
 )
+from tests.support.patience import patience
 from tests.support.shared_cluster import SharedCluster, shared_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

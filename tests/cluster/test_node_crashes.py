@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from ganeti.bootstrap.daemons import NODED
-from tests.support.local_cluster import LocalCluster, patience, wait_until
+from tests.support.local_cluster import LocalCluster, wait_until
+from tests.support.patience import patience, text_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -60,7 +61,7 @@ def test_a_create_script_survives_the_kill_of_its_node_daemon(
         wait_until(lambda: _runs(cluster, name) == (1, 0), "the create script runs")
         cluster.kill(NODED, 2)
         cluster.start(NODED, 2)
-        said = command.communicate(timeout=60)[0]
+        said = text_of(command, 60)[0]
         assert command.returncode == 0, said
     assert _runs(cluster, name) == (1, 1)
     assert cluster.value("instance", name, "status") == "running"

@@ -12,7 +12,7 @@ import pytest
 from ganeti.bootstrap.daemons import MASTERD, NODED
 from ganeti.clients.luxi import LuxiClient
 from ganeti.store.stored_tail import read_stored_tail
-from tests.support.local_cluster import LocalCluster, patience, wait_until
+from tests.support.local_cluster import LocalCluster, wait_until
 from tests.support.masters import (
     DELAY,
     NOT_MASTER,
@@ -24,6 +24,7 @@ from tests.support.masters import (
     serves,
 )
 from tests.support.partitions import cable, cluster_with_cables, start_inside, stopped
+from tests.support.patience import patience
 from tests.support.shared_cluster import SharedCluster, shared_cluster
 
 pytestmark = [

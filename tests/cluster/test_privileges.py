@@ -33,6 +33,7 @@ from ganeti.bootstrap.daemons import (
     Daemons,
 )
 from tests.support.local_cluster import wait_until
+from tests.support.patience import ran
 
 pytestmark = [
     pytest.mark.cluster,
@@ -113,15 +114,8 @@ class Separated:
         self, module: str, *words: str, user: tuple[int, int] | None = None
     ) -> subprocess.CompletedProcess[str]:
         command = self.words(module, *words)
-        return subprocess.run(
-            command if user is None else as_user(*user, command),
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        command = command if user is None else as_user(*user, command)
+        return ran(command, limit_s=60, env=self.environment)
 
     def ok(self, module: str, *words: str, user: tuple[int, int] | None = None) -> str:
         done = self.run(module, *words, user=user)

@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from ganeti.bootstrap.daemons import MASTERD
 from ganeti.protocols.luxi import END
 from tests.support.local_cluster import LocalCluster
+from tests.support.patience import ran
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -101,14 +101,10 @@ def jobs_that_say(cluster: LocalCluster, reason: str) -> list[int]:
 
 def submit_through(cluster: LocalCluster, path: Path, reason: str) -> int:
     """The id that `gnt-debug delay --submit` prints when it talks to another socket."""
-    done = subprocess.run(
+    done = ran(
         cluster.node(1).words(["gnt-debug", "delay", "0", "--submit", "--reason", reason]),
         env={**cluster.node(1).environment(), "GANETI_LUXI_SOCKET": str(path)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
+        limit_s=30,
     )
     assert done.returncode == 0, done.stderr
     return int(done.stdout.removeprefix("JobID: "))

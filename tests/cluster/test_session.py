@@ -11,6 +11,7 @@ import pytest
 
 from ganeti.bootstrap.daemons import NODED
 from tests.support.local_cluster import LocalCluster, wait_until
+from tests.support.patience import text_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -190,7 +191,7 @@ def test_the_log_of_a_job_is_shown_while_it_runs(cluster: LocalCluster) -> None:
         first = command.stdout.readline()
         assert "Test delay iteration 0/1" in first
         assert command.poll() is None
-        assert "Test delay iteration 1/1" in command.communicate(timeout=30)[0]
+        assert "Test delay iteration 1/1" in text_of(command, 30)[0]
 
 
 @pytest.mark.requirement("G9")

@@ -13,6 +13,7 @@ from ganeti.bootstrap.daemons import CONFD, MASTERD, NODED, Daemons
 from ganeti.bootstrap.destroy import forget_cluster
 from tests.support.debian_ganeti import opened_by_the_original
 from tests.support.local_cluster import LocalCluster, local_cluster
+from tests.support.patience import text_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 TOKEN_LENGTH = 100
@@ -52,7 +53,7 @@ def add_again(cluster: LocalCluster, number: int) -> None:
         add = ["gnt-node", "add", "--readd", "--token-file=-", node.name]
         done = cluster.run(*add, stdin=token + "\n")
         assert done.status == 0, done.err
-        listener.communicate(timeout=60)
+        text_of(listener, 60)
 
 
 def test_a_cluster_is_exported_imported_and_the_same_again(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import ganeti
 from ganeti.base.paths import RAPI_PORT
 from ganeti.bootstrap.daemons import RAPI
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.patience import ran
 from tests.support.rest import credentials
 
 pytestmark = [
@@ -73,9 +74,7 @@ def cluster(program: Path) -> Iterator[LocalCluster]:
 def command(cluster: LocalCluster, program: Path) -> Command:
     def run(*words: str) -> str:
         environment = {**os.environ, **cluster.environment(1), "PYTHONPATH": str(program)}
-        done = subprocess.run(
-            words, env=environment, capture_output=True, text=True, check=False, timeout=60
-        )
+        done = ran(words, env=environment, limit_s=60)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from ganeti.guest_os.definitions import load
 from tests.support.debian_packages import unpacked
+from tests.support.patience import ran
 from tests.support.tiny_guest import CHECKOUT, build_tiny_guest
 
 PACKAGES = ("ganeti-os-noop", "ganeti-instance-debootstrap")
@@ -40,9 +40,8 @@ def test_an_instance_is_made_exported_imported_and_renamed_and_boots_each_time(
         pytest.skip("mounting takes root")
     root = unpacked(*PACKAGES, "dump", "liblzo2-2", "busybox-static")
     guest = build_tiny_guest()
-    done = subprocess.run(
+    done = ran(
         ["unshare", "-m", "--propagation", "slave", sys.executable, TOUR, root, guest, disk_path],
-        cwd=CHECKOUT, env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, capture_output=True, text=True, check=False,
-        timeout=1100,
+        cwd=CHECKOUT, env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, limit_s=1100,
     )  # fmt: skip
     assert done.stdout.splitlines()[-1:] == ["done"], done.stdout[-1500:] + done.stderr[-3000:]

@@ -16,6 +16,7 @@ from tests.support.debian_ganeti import COMMANDS
 from tests.support.debian_packages import PYTHON, environment, unpacked
 from tests.support.kvm_nodes import Node, nothing_is_left
 from tests.support.local_cluster import wait_until
+from tests.support.patience import ran
 from tests.support.tiny_guest import (
     are_consecutive,
     disk_heartbeats,
@@ -77,13 +78,10 @@ def start_by_the_original(node: Node, instance: InstanceSpec, guest: Path, disk:
         "disk": str(disk), "disk_uuid": instance.disks[0].uuid, "size": instance.disks[0].size,
     }  # fmt: skip
     (node.paths.log / "kvm").mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(
+    done = ran(
         [PYTHON, "-W", "ignore", str(STARTER)],
-        input=json.dumps(wanted),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+        given=json.dumps(wanted),
+        limit_s=120,
         env={
             **there,
             "PYTHONPATH": f"{programs}:{there['PYTHONPATH']}",

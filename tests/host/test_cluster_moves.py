@@ -17,6 +17,7 @@ import pytest
 
 from ganeti.bootstrap.daemons import MASTERD, NODED
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.patience import text_of
 from tests.support.tiny_guest import are_consecutive, build_tiny_guest, disk_heartbeats, heartbeats
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(240), pytest.mark.requirement("G5", "G11")]
@@ -232,7 +233,7 @@ def test_any_death_during_a_migration_leaves_one_guest_with_its_data(
         time.sleep(MOMENTS[moment][1])
         said += heard(cluster, name)
         kill(cluster, party)
-        command.communicate(timeout=180)
+        text_of(command, 180)
     jobs = ["gnt-job", "list", "--no-headers", "--running", "--pending"]
     wait_until(lambda: not cluster.ok(*jobs).lines, "the job has ended", 120)
     if command.returncode:

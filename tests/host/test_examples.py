@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import ran
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 NFT_RULES = EXAMPLES / "guest-firewall.nft"
 WAIT = "--wait=30"  # the host has one lock for the tables of all its networks
@@ -109,11 +111,8 @@ def test_a_guest_reaches_other_nodes_for_a_migration_and_nothing_else(
     kind: str, address: str
 ) -> None:
     need(LOAD[kind][0])
-    done = subprocess.run(
+    done = ran(
         [*IN_OWN_NETWORK, sys.executable, "-c", CONNECTIONS, address, *LOAD[kind]],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+        limit_s=60,
     )
     assert done.stdout.split() == ["True", "False", "True", "True"], done.stderr

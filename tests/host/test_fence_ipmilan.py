@@ -20,6 +20,7 @@ from ganeti.daemons.fencing import PowerFencing
 from ganeti.model.fencing import PACKAGE, stored_options
 from tests.support.fake_agent import NoAudit, programs_of
 from tests.support.fake_rpc import FakeRpc
+from tests.support.patience import patience
 from tests.unit.config.sample import NODES, sample_config
 
 PROGRAMS = {"fence_ipmilan": PACKAGE, "ipmi_sim": "openipmi", "ipmitool": "ipmitool"}
@@ -152,7 +153,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 async def begun(bench: Bench) -> None:
     """Wait until the machine runs, and its controller answers."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(30 * patience()):
         while not (await bench.power.status(NODES[1], 5)).is_on or not bench.machine.is_running():  # noqa: ASYNC110 - they are processes
             await asyncio.sleep(0.2)
 

@@ -7,6 +7,7 @@ import pytest
 
 from ganeti.base.errors import HypervisorError
 from tests.support.kvm_nodes import Node, boot, migrate, nothing_is_left
+from tests.support.patience import patience
 from tests.support.tiny_guest import disk_heartbeats, install, tiny_instance
 
 pytestmark = [
@@ -70,7 +71,7 @@ async def test_a_frozen_guest_writes_nothing_until_it_is_thawed_or_its_time_is_o
     loop = asyncio.get_running_loop()
     began = loop.time()
     await node.driver.stop(instance, 120)
-    assert loop.time() - began < 60
+    assert loop.time() - began < 60 * patience()
     assert nothing_is_left(node, instance)
     assert "GANETI-TINY SHUTDOWN by its agent" in node.console(instance).read_text()
 

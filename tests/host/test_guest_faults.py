@@ -17,6 +17,7 @@ from ganeti.model.recovery import GuestFault
 from ganeti.node.guest_faults import GuestFaults
 from ganeti.node.instance_locks import InstanceLocks
 from tests.support.kvm_nodes import READY, Node, boot
+from tests.support.patience import patience
 from tests.support.tiny_guest import install, tiny_instance, wait_for_text
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]
@@ -44,7 +45,7 @@ def type_line(files: GuestFiles, line: str) -> None:
 
 async def reported(faults: GuestFaults, instance: InstanceSpec) -> GuestFault:
     """Send heartbeats until one reports a fault."""
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(40 * patience()):
         while not (found := faults([instance.uuid])):  # noqa: ASYNC110 - as the master does
             await asyncio.sleep(BEAT_S)
     return found[instance.uuid]
@@ -69,7 +70,7 @@ async def test_killed_guest_is_reported_by_the_next_answer(
     assert faults([instance.uuid]) == {}
     process = node.record(instance).process
     os.kill(process.pid, signal.SIGKILL)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(5 * patience()):
         while not faults([instance.uuid]):  # noqa: ASYNC110 - the kernel takes a moment to end it
             await asyncio.sleep(0.01)
     assert faults([instance.uuid]) == {instance.uuid: GuestFault.CRASHED}

@@ -28,6 +28,7 @@ from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs, MigrationEnd
 from tests.support.node_certificates import Authority
+from tests.support.patience import patience
 from tests.support.tiny_guest import (
     build_tiny_guest,
     install,
@@ -67,7 +68,7 @@ class Node:
         try:
             writer.write(f"touch /run/quiet; {command}; echo {mark[:4]}''{mark[4:]}\n".encode())
             await writer.drain()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(30 * patience()):
                 text = (await reader.readuntil(mark.encode())).decode(errors="replace")
         finally:
             writer.close()

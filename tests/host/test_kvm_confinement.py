@@ -30,6 +30,7 @@ from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.model.wire import encode
 from ganeti.rpc.procedures.migration import IncomingArgs, MigrationEnd
 from tests.support.kvm_nodes import Node, boot, migrate, nothing_is_left, send
+from tests.support.patience import patience
 from tests.support.tiny_guest import (
     are_consecutive,
     heartbeats,
@@ -247,7 +248,7 @@ async def ask_on_console(
     try:
         writer.write(f"{command}\n".encode())
         await writer.drain()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(60 * patience()):
             await reader.readuntil(answer.encode())
     finally:
         writer.close()
@@ -344,7 +345,7 @@ async def test_a_guest_that_died_by_itself_gives_its_id_back_and_a_new_daemon_ke
     os.kill(node.record(dead).pid, signal.SIGKILL)
     kept.unlink()
     successor = KvmHypervisor(node.paths, run)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(30 * patience()):
         # The end of a process sets no event.
         while len(await successor.running()) > 1:  # noqa: ASYNC110
             await asyncio.sleep(0.05)

@@ -39,6 +39,7 @@ from tests.support.kvm_nodes import (
     nothing_is_left,
     send,
 )
+from tests.support.patience import patience
 from tests.support.predictable import FrozenClock
 from tests.support.tiny_guest import (
     are_consecutive,
@@ -114,7 +115,7 @@ def without_rights() -> Iterator[None]:
 
 async def stands_still(pid: int) -> None:
     """Return when a stop signal has reached the process."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(30 * patience()):
         while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -126,7 +127,7 @@ async def answers_on_its_console(node: Node, instance: InstanceSpec) -> None:
     reader, writer = await asyncio.open_unix_connection(info.path)
     writer.write(b"touch /run/quiet; echo answer=$((6 * 7))\n")
     await writer.drain()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(30 * patience()):
         answer = await reader.readuntil(b"answer=42\r\n")
     assert answer
     writer.close()
@@ -225,7 +226,7 @@ async def test_a_guest_that_ignores_the_power_button_is_ended_by_force(
     loop = asyncio.get_running_loop()
     began = loop.time()
     await node.driver.stop(instance, 3)
-    assert 3 <= loop.time() - began < 20
+    assert 3 <= loop.time() - began < 20 * patience()
     assert nothing_is_left(node, instance)
     assert "POWERDOWN" not in node.console(instance).read_text()
 

@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.fast_files import DISK
 from tests.support.local_cluster import wait_until
+from tests.support.patience import ran, text_of
 
 pytestmark = [
     pytest.mark.host,
@@ -46,9 +47,7 @@ asyncio.run(start())
 def run(
     *words: str, check: bool = True, stdin: str | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    done = subprocess.run(
-        words, check=False, capture_output=True, text=True, input=stdin or "", timeout=600
-    )
+    done = ran(words, given=stdin or "", limit_s=600)
     assert not check or done.returncode == 0, f"{words}:\n{done.stdout}{done.stderr}"
     return done
 
@@ -203,7 +202,7 @@ def test_a_cluster_of_two_such_hosts_is_clean(roots: list[Root]) -> None:
             line.strip() for line in listener.stdout if len(line) > 100 and " " not in line.strip()
         )
         first.ok("gnt-node", "add", "--token-file=-", second.name, stdin=f"{token}\n")
-        listener.communicate(timeout=60)
+        text_of(listener, 60)
     assert first.ok("gnt-node", "list", "--no-headers", "-o", "name").split() == [
         first.name,
         second.name,

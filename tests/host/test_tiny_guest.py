@@ -1,12 +1,12 @@
 """The OS definition `tiny`: its scripts, run by hand."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.patience import ran
 from tests.support.tiny_guest import (
     CHECKOUT,
     MIB,
@@ -58,13 +58,10 @@ def test_building_again_changes_nothing(guest: Path) -> None:
 
 def test_build_without_downloads_leaves_nothing_and_reports_the_reason(tmp_path: Path) -> None:
     """Without the programs of Debian's package system."""
-    done = subprocess.run(
+    done = ran(
         [sys.executable, str(CHECKOUT / "guest/build.py"), "--output", str(tmp_path / "out")],
         env={"PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+        limit_s=60,
     )
     assert done.returncode == 1
     assert "the test guest cannot be built" in done.stderr

@@ -7,6 +7,7 @@ import pytest
 
 from ganeti.model.instance_spec import InstanceSpec
 from tests.support.kvm_nodes import Node, boot, nothing_is_left
+from tests.support.patience import patience
 from tests.support.tiny_guest import install, power_off, tiny_instance
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(180)]
@@ -48,7 +49,7 @@ async def test_a_shutdown_that_we_ask_for_ends_the_process_without_force(
     instance = tiny_instance(guest, user_shutdown=True)
     install(guest, disk, instance.name)
     await boot(node, instance, disk)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(60 * patience()):
         await node.driver.stop(instance, 120)
     assert nothing_is_left(node, instance)
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.debian_ganeti import COMMANDS, HTOOLS
 from tests.support.debian_packages import unpacked
+from tests.support.patience import text_of
 
 PACKAGES = (*COMMANDS, *HTOOLS, "ganeti", "ganeti-haskell-3.0")
 SCRIPT = Path(__file__).with_suffix(".sh")
@@ -77,7 +78,7 @@ class DebianCluster:
         ) as process:  # fmt: skip
             assert process.stdout is not None
             yield process.stdout.readline()
-            process.communicate(timeout=LIMIT_S)
+            text_of(process, LIMIT_S)
         assert process.returncode == 0
 
 

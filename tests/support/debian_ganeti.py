@@ -9,6 +9,7 @@ import pytest
 
 from ganeti.base.paths import Paths
 from tests.support.debian_packages import PYTHON, environment, said_by_python, unpacked
+from tests.support.patience import ran
 
 COMMANDS = (
     "ganeti-3.0",
@@ -36,17 +37,13 @@ def run_debian(
     )
     ours = [str(paths.run), str(paths.data)]
     theirs = [PYTHON, "-W", "ignore", str(programs / command), *words]
-    done = subprocess.run(
+    done = ran(
         ["unshare", "-m", "--propagation", "slave", "bash", "-c", script, "bash", *ours, *theirs],
         env={
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "PYTHONPATH": f"{programs}:{environment(root)['PYTHONPATH']}",
         },
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=timeout_s,
+        limit_s=timeout_s,
     )
     if done.returncode and "ModuleNotFoundError" in done.stderr:
         pytest.skip(f"Debian's Python lacks a library: {done.stderr.splitlines()[-1]}")
@@ -59,14 +56,10 @@ def run_debian_htools(
     """Run one of its compiled placement tools against a LUXI socket."""
     root = unpacked(*HTOOLS)
     program = root / "usr/lib/ganeti/3.0/usr/bin" / tool
-    done = subprocess.run(
+    done = ran(
         [str(program), f"-L{socket}", *words],
         env=environment(root),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=timeout_s,
+        limit_s=timeout_s,
     )
     if "error while loading shared libraries" in done.stderr:
         pytest.skip(f"the libraries of Debian's htools do not fit this system: {done.stderr}")

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.patience import ran
+
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "debian"
 FETCH_LIMIT_S = 120
 PYTHON = "/usr/bin/python3"
@@ -43,9 +45,9 @@ def _fetch(packages: Sequence[str], root: Path) -> None:
     place.mkdir(parents=True)
     names = ", ".join(packages)
     try:
-        done = subprocess.run(
+        done = ran(
             ["apt-get", "-q", "download", *packages],
-            cwd=place, capture_output=True, text=True, check=False, timeout=FETCH_LIMIT_S,
+            cwd=place, limit_s=FETCH_LIMIT_S,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         pytest.skip(f"cannot be fetched in time: {names}")
@@ -80,9 +82,9 @@ def said_by_python(script: Path, *words: str, packages: tuple[str, ...], below: 
     found = environment(root)
     if below:
         found["PYTHONPATH"] = f"{root / below}:{found['PYTHONPATH']}"
-    done = subprocess.run(
+    done = ran(
         [PYTHON, "-W", "ignore", str(script), *words],
-        env=found, capture_output=True, text=True, check=False, timeout=300,
+        env=found, limit_s=300,
     )  # fmt: skip
     if done.returncode and "ModuleNotFoundError" in done.stderr:
         pytest.skip(f"Debian's Python lacks a library: {done.stderr.splitlines()[-1]}")

@@ -19,6 +19,7 @@ from ganeti.bootstrap.daemons import Daemons
 from ganeti.clients.luxi import LuxiClient
 from ganeti.vcluster.layout import VirtualCluster, VirtualNode, load
 from tests.support.fast_files import DISK
+from tests.support.patience import patience, ran
 from tests.support.role_table import check_roles
 
 VCLUSTER = Path(sys.executable).parent / "ganeti-vcluster"
@@ -76,15 +77,8 @@ class LocalCluster:
         self, *argv: str, node: int = 1, stdin: str | None = None, timeout_s: float = 300
     ) -> Done:
         """Run a command as an administrator on a node would."""
-        done = subprocess.run(
-            self.node(node).words([*argv]),
-            env=self.environment(node),
-            input=stdin if stdin is not None else "",
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=timeout_s,
-        )
+        words = self.node(node).words([*argv])
+        done = ran(words, limit_s=timeout_s, given=stdin, env=self.environment(node))
         return Done(done.returncode, done.stdout, done.stderr)
 
     def ok(self, *argv: str, timeout_s: float = 300) -> Done:
@@ -251,15 +245,8 @@ def check_written(cluster: VirtualCluster) -> None:
 
 def vcluster(directory: Path, *words: str) -> str:
     """Run `ganeti-vcluster`; what it says."""
-    done = subprocess.run(
-        [str(VCLUSTER), "--dir", str(directory), *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    command = [str(VCLUSTER), "--dir", str(directory), *words]
+    done = ran(command, limit_s=600, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
     return done.stdout
 
@@ -278,11 +265,6 @@ def processes_of(directory: Path) -> dict[int, str]:
         except OSError:
             continue
     return found
-
-
-def patience() -> float:
-    """How many times as long as on a quiet machine things may take now, where others have work for it too."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def wait_until(is_so: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:

@@ -14,7 +14,8 @@ from ganeti.clients.luxi import LuxiClient
 from ganeti.store.register import RegisterFile
 from ganeti.store.stored_tail import read_stored_tail
 from tests.support.etcd_servers import require_etcd
-from tests.support.local_cluster import LocalCluster, local_cluster, patience, wait_until
+from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.patience import patience
 
 DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0, "no_locks": True}
 NOT_MASTER = 11

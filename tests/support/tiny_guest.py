@@ -13,6 +13,7 @@ from ganeti.base.process import CLEAN_ENVIRONMENT
 from ganeti.model.hypervisor_params import hypervisor_defaults
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.params import Params
+from tests.support.patience import ran
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MIB = 1024 * 1024
@@ -53,13 +54,10 @@ def run_script(
     guest: Path, script: str, *words: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a script of the OS definition, as Ganeti does."""
-    return subprocess.run(
+    return ran(
         [str(guest / "tiny" / script), *words],
-        capture_output=True,
-        text=True,
-        check=False,
         env={**CLEAN_ENVIRONMENT, "OS_API_VERSION": "20", **environment},
-        timeout=60,
+        limit_s=60,
     )
 
 
