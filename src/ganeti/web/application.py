@@ -226,7 +226,9 @@ def _arguments(query: str) -> Arguments:
     if not query:
         return NO_ARGUMENTS
     try:
-        given = parse_qs(query, max_num_fields=ARGUMENTS_LIMIT, errors="strict")
+        given = parse_qs(
+            query, keep_blank_values=True, max_num_fields=ARGUMENTS_LIMIT, errors="strict"
+        )
     except ValueError as err:  # UnicodeDecodeError is one
         raise bad_request("the query is invalid, or has too many parameters") from err
     if any("\0" in text for texts in given.values() for text in texts):

@@ -74,6 +74,8 @@ class Arguments:
                 raise bad_request(
                     f"unknown query parameter {name!r:.60}; the parameters are {names}"
                 )
+            if known[name] in (Value.FLAG, Value.INTEGER) and "" in self._given[name]:
+                raise bad_request(f"the parameter {name!r:.60} needs a value, as in {name}=1")
             if known[name] is Value.FLAG:
                 self.flag(name)
             elif known[name] in (Value.INTEGER, Value.TIME):
@@ -87,9 +89,9 @@ class Arguments:
         return sorted(self._given.items())
 
     def text(self, name: str) -> str | None:
-        """Return the first value, or None."""
+        """Return the first value; None without one, and for an empty one."""
         values = self._given.get(name)
-        return values[0] if values else None
+        return values[0] or None if values else None
 
     def needed(self, name: str) -> str:
         """Return the first value; Refusal if it is missing or empty."""
