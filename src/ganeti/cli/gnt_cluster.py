@@ -335,7 +335,10 @@ def master_ping(args: argparse.Namespace) -> int:
     *JOB_OPTIONS,
 )  # fmt: skip
 def verify(args: argparse.Namespace) -> int:
-    """Check the configuration, the nodes and the instances; exit with 1 if there is an error."""
+    """Check the configuration, the nodes and the instances; exit with 1 if there is an error.
+
+    Each node of a group also connects to the other ones: in a group of more than 100 nodes to 50 to 100 of them.
+    """
     op = args.op.opcode(
         args, skip_checks=["nplusone_mem"] if args.skip_memory else [], verbose=args.verbose > 0
     )

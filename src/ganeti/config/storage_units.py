@@ -43,7 +43,10 @@ def disk_unit(cluster: Cluster, layer: Disk) -> StorageUnit | None:
     unit = storage_unit(cluster, layer.template, layer.params)
     if not row.in_files or not layer.logical_id:
         return unit
-    path = PurePosixPath(str(layer.logical_id[-1]))
+    name = str(layer.logical_id[-1])
+    if unit is not None and name.startswith(f"{unit.key}/"):  # nearly all, at a tenth of the cost
+        return unit
+    path = PurePosixPath(name)
     if unit is not None and path.is_relative_to(unit.key):
         return unit
     return StorageUnit(kind=row.storage.kind, key=str(path.parent.parent))

@@ -63,6 +63,10 @@ class RecoveryCore:
         self.watched = watched
         self.nodes: dict[NodeUuid, NodeWatch] = {}
         self.instances: dict[str, InstanceWatch] = {}
+        self._open: dict[str, InstanceWatch] = {}
+        """The instances that something has happened to: all that are not PROTECTED, and all with a doubt."""
+        self._on: dict[NodeUuid, dict[str, InstanceWatch]] = {}
+        """The instances of each node."""
         # Of older masters; those of nodes and instances that are gone are ignored.
         rows = tuple(rows)
         self._node_rows = {row.node: row for row in rows if isinstance(row, NodeRow)}
@@ -100,7 +104,7 @@ class RecoveryCore:
         return self._due
 
     def _next_due(self) -> float:
-        instances = () if self._is_at_rest else self.instances.values()
+        instances = () if self._is_at_rest else self._open.values()
         return min(
             [
                 *(one.next_due() for one in self.nodes.values()),
@@ -113,7 +117,7 @@ class RecoveryCore:
     @property
     def needs_room(self) -> bool:
         """Return whether it matters that room appears."""
-        return any(one.is_for_room for one in self.instances.values())
+        return any(one.is_for_room for one in self._open.values())
 
     def node_statuses(self, now: float) -> tuple[NodeStatus, ...]:
         """Return what people are shown about nodes."""
@@ -145,7 +149,7 @@ class RecoveryCore:
             case Configured(watched):
                 return self._configure(watched, now)
             case RoomAppeared():
-                for one in self.instances.values():
+                for one in self._open.values():
                     one.room_appeared(now)
                 return []
             case MajorityConfirmed(asked_at):
@@ -203,29 +207,43 @@ class RecoveryCore:
                 watch = self.nodes[node] = NodeWatch(node, facts, max(now, self._elected_at))
                 if node in self._node_rows:
                     out += watch.adopt(self._node_rows[node], self._epoch)
-        return out + self._configure_instances(watched.instances)
+        return out + self._configure_instances(watched.instances, now)
 
-    def _configure_instances(self, instances: Mapping[str, InstanceFacts]) -> list[Instruction]:
+    def _configure_instances(
+        self, instances: Mapping[str, InstanceFacts], now: float
+    ) -> list[Instruction]:
         out: list[Instruction] = []
         for instance in self.instances.keys() - instances.keys():
             self._drop(instance)
         for instance, facts in instances.items():
-            if instance in self.instances:
-                watch = self.instances[instance]
-                is_moved = watch.facts.node != facts.node
-                watch.facts = facts
-                if is_moved or not facts.is_wanted:
-                    out += watch.reset()
-            else:
+            watch = self.instances.get(instance)
+            if watch is None:
                 watch = self.instances[instance] = InstanceWatch(instance, facts)
+                watch.look(now)
+                self._on.setdefault(facts.node, {})[instance] = watch
                 if instance in self._instance_rows:
                     watch.adopt(self._instance_rows[instance])
+                    self._open[instance] = watch
+            elif watch.facts is not facts or not facts.is_wanted:
+                former, watch.facts = watch.facts, facts
+                if former.node != facts.node:
+                    del self._on[former.node][instance]
+                    self._on.setdefault(facts.node, {})[instance] = watch
+                if former.node != facts.node or not facts.is_wanted:
+                    out += watch.reset()
         return out
 
     def _drop(self, instance: str) -> None:
         """Recovery looks after it no longer; a job that runs is waited for, so that no second one begins."""
-        if self.instances[instance].state is not InstanceState.RUNNING:
-            self._instance_rows[instance] = self.instances.pop(instance).row
+        watch = self.instances[instance]
+        if watch.state is not InstanceState.RUNNING:
+            self._instance_rows[instance] = watch.row
+            del self.instances[instance], self._on[watch.facts.node][instance]
+            self._open.pop(instance, None)
+
+    def _need(self, watch: InstanceWatch, kind: JobKind, now: float, why: str) -> None:
+        watch.need(kind, now, why)
+        self._open[watch.uuid] = watch
 
     def _guest_failed(self, one: NodeWatch, instance: str, fault: GuestFault, now: float) -> None:
         """Queue its start. A node without a lease would refuse it, and one in maintenance is left alone."""
@@ -233,7 +251,7 @@ class RecoveryCore:
         if watch is None or watch.facts.node != one.node or not watch.facts.is_wanted:
             return
         if one.has_lease and not one.facts.in_maintenance:
-            watch.need(JobKind.RESTART, now, f"its guest has {_SAID[fault]}")
+            self._need(watch, JobKind.RESTART, now, f"its guest has {_SAID[fault]}")
 
     def _guests_run(self, one: NodeWatch, faults: Mapping[str, GuestFault]) -> list[Instruction]:
         """An instance that was given up runs again: an administrator has started it."""
@@ -296,11 +314,16 @@ class RecoveryCore:
         self._find_lost(now)
         for watch in self._next(now):
             out += watch.begin(wall)
-        for watch in self.instances.values():
+        for watch in self._open.values():
             watch.look(now)
-        self._is_at_rest = not any(one.state in _WAITING for one in self.instances.values())
+        self._open = {
+            uuid: one
+            for uuid, one in self._open.items()
+            if one.doubt or one.state is not InstanceState.PROTECTED
+        }
+        self._is_at_rest = not any(one.state in _WAITING for one in self._open.values())
         self._given_up = tuple(
-            uuid for uuid, one in self.instances.items() if one.state is InstanceState.GIVEN_UP
+            uuid for uuid, one in self._open.items() if one.state is InstanceState.GIVEN_UP
         )
         return out
 
@@ -324,16 +347,20 @@ class RecoveryCore:
 
     def _find_lost(self, now: float) -> None:
         """Queue the instances of fenced nodes; those of a node that has returned are started there."""
-        for watch in self.instances.values():
+        for watch in self._open.values():
             watch.doubt = ""
-            if not self._must_move(watch.facts):
-                if watch.due is not None and watch.due.kind is JobKind.FAIL_OVER:
-                    watch.cancel()
-            elif watch.facts.node in self._offline:
-                if self.nodes[watch.facts.node].has_ended(watch.facts):
-                    watch.need(JobKind.FAIL_OVER, now, "its node is lost")
+            is_for_move = watch.due is not None and watch.due.kind is JobKind.FAIL_OVER
+            if is_for_move and not self._must_move(watch.facts):
+                watch.cancel()
+        for node in sorted(self._offline):
+            for watch in self._on.get(node, {}).values():
+                if not self._must_move(watch.facts):
+                    continue
+                if self.nodes[node].has_ended(watch.facts):
+                    self._need(watch, JobKind.FAIL_OVER, now, "its node is lost")
                 else:
-                    watch.doubt = _may_run(self._name(watch.facts.node))
+                    watch.doubt = _may_run(self._name(node))
+                    self._open[watch.uuid] = watch
 
     def _must_move(self, facts: InstanceFacts) -> bool:
         """Return whether it is to be started elsewhere."""
@@ -347,11 +374,11 @@ class RecoveryCore:
         """Return the instances whose recovery begins now, the most important ones first."""
         busy = sum(
             one.state in (InstanceState.BEGINNING, InstanceState.RUNNING)
-            for one in self.instances.values()
+            for one in self._open.values()
         )
         due = [
             one
-            for one in self.instances.values()
+            for one in self._open.values()
             if _is_queued(one) and one.due is not None and one.due.at <= now
         ]
         due.sort(key=lambda one: (-one.facts.priority, one.facts.name))

@@ -357,12 +357,12 @@ async def test_verify_knows_what_snapshots_store_and_misses_lost_ones(
     assert unit is not None
     (had,) = instance.snapshots
     known = known_places([master.snapshot])
-    stored = {name for _unit, name in known}
+    stored = {name for _unit, name in known.volumes}
     lost = next(name for name in stored if name.endswith(had.disks[1].name))
     assert len(stored) == 4
     if template == "file":
         assert lost == f"{instance.disks[1].logical_id[1]}.{had.disks[1].name}"
-    volumes = [StoredDisk(unit=unit, name=name, size=512) for _unit, name in known]
+    volumes = [StoredDisk(unit=unit, name=name, size=512) for _unit, name in known.volumes]
     listing = Listing({NODES[0]: volumes}, None)
     assert list(missing_findings(master.snapshot, [instance], listing)) == []
     volumes = [one for one in volumes if one.name != lost]

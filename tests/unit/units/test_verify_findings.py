@@ -33,6 +33,7 @@ from ganeti.units.cluster.file_findings import (
     ssconf_findings,
 )
 from ganeti.units.cluster.findings import Finding, candidate_findings
+from ganeti.units.cluster.gather import PART, parts
 from ganeti.units.cluster.mastership_findings import renewal_findings
 from ganeti.units.cluster.redundancy import memory_findings
 from tests.support.units_cluster import NODES, Master, failed, said, succeeded
@@ -217,6 +218,24 @@ def test_a_node_with_another_authority_is_found() -> None:
     finding = one(authority_findings([(node(1), good), (node(3), good), (SECOND, bad)], NOW))
     assert (finding.code, finding.name) == ("ECLUSTERCERT", SECOND.name)
     assert list(authority_findings([(node(1), good), (SECOND, SILENT)], NOW)) == []
+
+
+# --- the network ---
+
+
+@pytest.mark.parametrize("count", [1, 2 * PART, 2 * PART + 1, 1000])
+def test_every_node_is_connected_to_by_others_and_by_few_of_many(count: int) -> None:
+    nodes = [replace(node(1), uuid=NodeUuid(f"{at}")) for at in range(count)]
+    found = parts(nodes)
+    assert [one.uuid for part, _ in found for one in part] == [one.uuid for one in nodes]
+    callers = dict.fromkeys((one.uuid for one in nodes), 0)
+    for part, peers in found:
+        assert len(peers) <= 2 * PART
+        for one in peers:
+            callers[one.uuid] += len(part)
+    assert min(callers.values()) >= min(count, PART)
+    if count <= 2 * PART:
+        assert set(callers.values()) == {count}
 
 
 # --- disks ---

@@ -1,5 +1,6 @@
 """Findings about disks that are missing, too small or orphaned; pure."""
 
+import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,26 +27,46 @@ class Listing:
     local: Stored
     shared: list[StoredDisk] | None
 
-    def of(self, instance: Instance, node: NodeUuid) -> dict[VolumeKey, int] | None:
-        """Return volume key -> MiB of everything in the node's storage of the instance's disks; None if unknown."""
-        if DISK_TEMPLATES[instance.disk_template].shared:
-            found: list[StoredDisk] | RpcError | None = self.shared
-        else:
-            found = self.local.get(node)
+    def sizes(self, node: NodeUuid | None) -> dict[VolumeKey, int] | None:
+        """Return volume key -> MiB of everything in a node's own storage, or in the shared one; None if unknown."""
+        found = self.shared if node is None else self.local.get(node)
         if found is None or isinstance(found, RpcError):
             return None
         return {(one.unit, one.name): one.size for one in found}
+
+
+@dataclass(frozen=True)
+class KnownVolumes:
+    """The volumes that a configuration names, and the names of those that are files."""
+
+    volumes: frozenset[VolumeKey]
+    files: frozenset[str]
+
+    @classmethod
+    def of(cls, volumes: Iterable[VolumeKey]) -> "KnownVolumes":
+        """Return these volumes."""
+        all_of_them = frozenset(volumes)
+        return cls(all_of_them, frozenset(name for unit, name in all_of_them if _is_file(unit)))
+
+
+def _is_file(unit: StorageUnit) -> bool:
+    return unit.kind in _IN_FILES
+
+
+_IN_FILES = {row.storage.kind for row in TEMPLATES.values() if row.in_files and row.storage}
 
 
 def missing_findings(
     snapshot: Snapshot, instances: Iterable[Instance], listing: Listing
 ) -> Iterator[Finding]:
     """Yield disks, or parts of them, that the configuration has and the node lacks."""
+    sizes = functools.cache(listing.sizes)
     for instance in instances:
         if instance.disk_template not in DISK_TEMPLATES:
             continue
+        is_shared = DISK_TEMPLATES[instance.disk_template].shared
         for uuid in holders(instance):
-            there = listing.of(instance, uuid)
+            there = sizes(None if is_shared else uuid)
             if there is not None:
                 yield from _missing(snapshot, instance, uuid, there)
 
@@ -94,8 +115,8 @@ def _snapshots_of(instance: Instance, disk: Disk) -> Iterator[tuple[str, str]]:
                     yield had.name, stored_snapshot(disk, node, one.name)
 
 
-def known_places(snapshots: Iterable[Snapshot]) -> set[VolumeKey]:
-    """Return the volume keys of all disks in some configurations."""
+def known_places(snapshots: Iterable[Snapshot]) -> KnownVolumes:
+    """Return the volumes of all disks in some configurations."""
     snapshots = list(snapshots)
     disks = {
         (unit, stored_name(layer, node))
@@ -105,33 +126,38 @@ def known_places(snapshots: Iterable[Snapshot]) -> set[VolumeKey]:
         if (unit := disk_unit(snapshot.cluster, layer)) is not None
         for node in nodes or (NodeUuid(""),)
     }
-    return disks | {
-        (unit, stored)
-        for snapshot in snapshots
-        for instance in snapshot.instances.values()
-        for disk in instance.disks
-        for _name, stored in _snapshots_of(instance, disk)
-        if (unit := disk_unit(snapshot.cluster, disk)) is not None
-    }
+    return KnownVolumes.of(
+        disks
+        | {
+            (unit, stored)
+            for snapshot in snapshots
+            for instance in snapshot.instances.values()
+            for disk in instance.disks
+            for _name, stored in _snapshots_of(instance, disk)
+            if (unit := disk_unit(snapshot.cluster, disk)) is not None
+        }
+    )
 
 
-def detached_findings(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
+def detached_findings(snapshot: Snapshot, nodes: Iterable[Node]) -> Iterator[Finding]:
     """Yield detached disks at the first of their nodes; disks that all nodes see at the master."""
+    names = {node.uuid: node.name for node in nodes}
     for detached in snapshot.table(DetachedDisk).values():
-        if (detached.nodes or (snapshot.cluster.master_node,))[0] != node.uuid:
+        node = (detached.nodes or (snapshot.cluster.master_node,))[0]
+        if node not in names:
             continue
         text = (
             f"{detached.what} ({detached.disk.template}, {detached.disk.size} MiB, detached from"
             f" {detached.last_instance}) belongs to no instance; attach it: gnt-instance modify"
             f" --disk attach:uuid={detached.uuid}"
         )
-        yield Finding("ENODEORPHANLV", "node", node.name, text, is_error=False)
+        yield Finding("ENODEORPHANLV", "node", names[node], text, is_error=False)
 
 
 def unknown_disks(
     node_name: str,
     disks: Iterable[StoredDisk],
-    known: Collection[VolumeKey],
+    known: KnownVolumes,
     coming: Collection[str],
     reserved: Sequence[str] = (),
 ) -> Iterator[Finding]:
@@ -141,12 +167,10 @@ def unknown_disks(
     instances are being created.
     """
     patterns = [re.compile(pattern) for pattern in reserved]
-    in_files = {row.storage.kind for row in TEMPLATES.values() if row.in_files and row.storage}
-    known_files = {name for unit, name in known if unit.kind in in_files}
     for disk in disks:
-        is_file, name = disk.unit.kind in in_files, disk.name
+        is_file, name = _is_file(disk.unit), disk.name
         # One directory may contain another, so that both list the file.
-        if (disk.unit, name) in known or (is_file and name in known_files):
+        if (disk.unit, name) in known.volumes or (is_file and name in known.files):
             continue
         if is_file and any(part in coming for part in name.split("/")):
             continue

@@ -44,6 +44,8 @@ from ganeti.units.mirrors.look import look
 from ganeti.units.node_data import info_args
 from ganeti.units.shared_files import shared_files
 
+PART = 50
+"""In a group with more than twice as many nodes, each node connects only to its own part of them and to the next part."""
 SETTLE_S = 3.0
 """The time that a check waits for all nodes to receive the last change."""
 
@@ -90,7 +92,6 @@ async def gather(ctx: UnitContext, online: list[Node], instances: list[Instance]
     capable = [node for node in online if node.vm_capable]
     args = VerifyArgs(
         hypervisors=hypervisors,
-        nodes=[(node.name, node.primary_ip, node.port) for node in online],
         files=[
             *([file.path for file in shared.files] if shared else []),
             *cluster.renewed_files,
@@ -130,19 +131,38 @@ async def gather(ctx: UnitContext, online: list[Node], instances: list[Instance]
 async def _reports(
     ctx: UnitContext, online: list[Node], args: VerifyArgs
 ) -> dict[NodeUuid, VerifyReport | RpcError]:
-    """Return the questions; a node that is not vm_capable needs neither storage nor hypervisors."""
-    found: dict[NodeUuid, VerifyReport | RpcError] = {}
+    """Return the reports; a node that is not vm_capable needs neither storage nor hypervisors."""
     capable = [node for node in online if node.vm_capable]
     others = [node for node in online if not node.vm_capable]
-    for answers in await asyncio.gather(
-        ctx.call_all(others, NODE_VERIFY, replace(args, hypervisors=[], exclusive=False)),
-        *(
-            ctx.call_all(nodes, NODE_VERIFY, replace(args, storage=list(units)))
-            for units, nodes in nodes_by_units(ctx.snapshot, capable).items()
-        ),
-    ):
+    questions = [(replace(args, hypervisors=[], exclusive=False), others)]
+    for units, nodes in nodes_by_units(ctx.snapshot, capable).items():
+        questions.append((replace(args, storage=list(units)), nodes))
+    calls = []
+    for part, peers in parts(online):
+        members, addresses = {node.uuid for node in part}, [_address(node) for node in peers]
+        for question, nodes in questions:
+            if here := [node for node in nodes if node.uuid in members]:
+                calls.append(ctx.call_all(here, NODE_VERIFY, replace(question, nodes=addresses)))
+    found: dict[NodeUuid, VerifyReport | RpcError] = {}
+    for answers in await asyncio.gather(*calls):
         found |= answers
     return found
+
+
+def parts(online: Sequence[Node]) -> list[tuple[Sequence[Node], Sequence[Node]]]:
+    """Return parts of the nodes, each with the nodes that its members connect to.
+
+    Up to 100 nodes are one part. If each of 1,000 nodes connected to all, a check would open a million connections.
+    """
+    if len(online) <= 2 * PART:
+        return [(online, online)]
+    found = [online[at : at + PART] for at in range(0, len(online), PART)]
+    following = [*found[1:], found[0]]
+    return [(part, [*part, *later]) for part, later in zip(found, following, strict=True)]
+
+
+def _address(node: Node) -> tuple[str, str, int]:
+    return node.name, node.primary_ip, node.port
 
 
 async def _devices(ctx: UnitContext, capable: list[Node]) -> Devices:

@@ -33,7 +33,7 @@ def minors(snapshot: Snapshot, node: Node) -> dict[str, tuple[int, Instance, int
     here = NodeUuid(node.uuid)
     return {
         disk.uuid: (int(disk.parts[here][0]), instance, at)
-        for instance in snapshot.instances.values()
+        for instance in snapshot.instances_of(here)
         for at, disk in enumerate(instance.disks)
         if here in disk.parts and TEMPLATES[disk.template].has_numbers
     }

@@ -78,8 +78,8 @@ def _without_fencing(snapshot: Snapshot, node: Node, status: NodeStatus) -> Iter
     """Yield a node that no method could fence, if protected instances run there or could be moved there."""
     protected = [
         one
-        for one in snapshot.instances.values()
-        if node.uuid in one.all_nodes and recovery_of(snapshot, one) is Recovery.FAILOVER
+        for one in snapshot.instances_of(node.uuid)
+        if recovery_of(snapshot, one) is Recovery.FAILOVER
     ]
     faults = list(_unusable(snapshot, node, status))
     if not protected or len(faults) < len(status.methods):

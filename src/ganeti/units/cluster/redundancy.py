@@ -8,7 +8,7 @@ from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.recovery import Recovery
-from ganeti.placement.protection import Guest, hosts_of, loss_of, unplaced
+from ganeti.placement.protection import FreeMemory, Guest, hosts_of, loss_of, unplaced
 from ganeti.units.cluster.findings import Finding
 
 
@@ -16,17 +16,19 @@ def memory_findings(
     snapshot: Snapshot, nodes: Iterable[Node], free: Mapping[NodeUuid, int]
 ) -> Iterator[Finding]:
     """Yield nodes whose guests the other ones of `nodes` could not all start; `free` is MiB a node."""
-    left = {
-        node.name: float(free[node.uuid])
-        for node in nodes
-        if node.vm_capable and not node.drained and node.uuid in free
-    }
+    nodes = list(nodes)
+    left = FreeMemory(
+        {
+            node.name: float(free[node.uuid])
+            for node in nodes
+            if node.vm_capable and not node.drained and node.uuid in free
+        }
+    )
     for node in nodes:
         up = [one for one in snapshot.instances_on(node.uuid) if one.admin_state is AdminState.UP]
-        others = {name: memory for name, memory in left.items() if name != node.name}
         movable = [_movable(snapshot, one) for one in up if _is_movable(snapshot, one)]
         ordered = sorted(movable, key=lambda one: (-one.memory, one.name))
-        homeless = [guest for guest, _why in unplaced(ordered, others)]
+        homeless = [guest for guest, _why in unplaced(ordered, left.without(node.name))]
         if homeless:
             text = (
                 f"if it fails, the other nodes have no memory for {len(homeless)} of its instances,"

@@ -330,8 +330,8 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
     ) -> Iterator[Finding]:
         known = known_places((answers.before, ctx.snapshot))
         coming, reserved = answers.coming, ctx.snapshot.cluster.reserved_lvs
+        yield from detached_findings(ctx.snapshot, online)
         for node in online:
-            yield from detached_findings(ctx.snapshot, node)
             found = answers.listing.local.get(node.uuid)
             if found is not None and not isinstance(found, RpcError):
                 yield from unknown_disks(node.name, found, known, coming, reserved)
