@@ -109,7 +109,7 @@ class ExportNode(ModelNode):
         self._check_key(args.key_name)
         if args.disk is not None:
             self._check_disk(args.disk.instance.disks[args.disk.index])
-        elif args.dump is None or args.dump.export not in self.unfinished:
+        elif args.dump is not None and args.dump.export not in self.unfinished:
             raise HostError("there is no export that is being made")
         self.receiving[args.token] = args
         self.waits_until[args.token] = LoopClock().time() + args.wait_s

@@ -223,6 +223,7 @@ def _of_the_host(paths: Paths) -> Iterator[NodeFile]:
     yield host(paths.luxi_socket, Access(MASTERD, ADMIN, 0o660))
     for path in (
         paths.image_paths,
+        paths.backup_paths,
         paths.distributed_files,
         paths.allowed_uploads,
         paths.shared_files,

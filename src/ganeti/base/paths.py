@@ -48,6 +48,11 @@ class Paths(NamedTuple):
         return self.etc / "image-paths"
 
     @property
+    def backup_paths(self) -> Path:
+        """Return the list of directories that may have backups, one a line."""
+        return self.etc / "backup-paths"
+
+    @property
     def image_work(self) -> Path:
         """Return the directory for images that are being written to disks; its content is temporary."""
         return self.below("/var/cache/ganeti/images")

@@ -16,7 +16,7 @@ from ganeti.cli.options import FORCE, JOB_OPTIONS, LIST_OPTIONS
 from ganeti.cli.output import wanted_filter
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.compression import COMPRESSIONS, NONE
-from ganeti.model.operation import INSTANCE
+from ganeti.model.operation import INSTANCE, Argument
 from ganeti.protocols.query_language import both
 
 table = program(
@@ -24,6 +24,20 @@ table = program(
     "Export instances with their disks to a directory on a node, and create instances from exports.",
 )
 
+BACKUP_KIND = ObjectKind(
+    query="backup",
+    listed=(
+        "node",
+        "target",
+        "instance",
+        "backup",
+        "ctime",
+        "consistency",
+        "disk_size",
+        "stored",
+        "problem",
+    ),
+)
 EXPORT_KIND = ObjectKind(query="export", listed=("node", "export"))
 NODE = option(
     "-n", "--node", dest="target_node", metavar="NODE", required=True, completion="node",
@@ -66,6 +80,8 @@ def export(args: argparse.Namespace) -> int:
            help="node that has the export; default: search all nodes"),
     option("--src-dir", dest="src_path", metavar="NAME",
            help="name of the export, or /srv/ganeti/export/NAME; default: the instance's name"),
+    option("--backup", dest="src_backup", metavar="BACKUP",
+           help="create the instance from this backup of it, or of the instance that --src-dir names"),
     option("--image", dest="image", metavar="FILE", completion="file",
            help="import a machine image from --src-node; it must be below a directory listed in image-paths"),
     option("--format", dest="src_format", choices=IMAGE_FORMATS,
@@ -84,6 +100,9 @@ def import_(args: argparse.Namespace) -> int:
     Options override the exported disks, network interfaces, OS, parameters and tags. MAC addresses are
     kept only if the instance keeps the exported name. The digest of each disk must match the digest in the
     export. The rename script of the OS changes the name in the installed system.
+
+    With --backup the instance is created from an incremental backup (gnt-backup points). Private OS parameters
+    are not in a backup; pass them again.
 
     With --image the instance is created from a machine image: an OVA or OVF file with its disk images, or a
     single disk image in raw, qcow2 or VMDK format. An OVA or OVF file also sets the memory, the processors, the
@@ -108,6 +127,7 @@ def import_(args: argparse.Namespace) -> int:
     given["hypervisor"], given["hvparams"] = hypervisor
     if args.os_size:
         given["disks"] = [DiskRequest(size=parse_mib(args.os_size, "os_size"))]
+    given["src_backup"] = args.src_backup
     if args.image:
         if args.src_path:
             raise InputError("names an export, so it cannot be used with --image", "--src-dir")
@@ -141,6 +161,26 @@ def list_exports(args: argparse.Namespace) -> int:
         wanted_filter("node", args.nodes or [], None), wanted_filter("", [], args.filter)
     )
     return print_list(args, EXPORT_KIND, filter_)
+
+
+@table.command(
+    "points",
+    Argument(
+        "names",
+        "instances whose backups are listed; default: all",
+        nargs="*",
+        completion="instance",
+    ),
+    *LIST_OPTIONS,
+)
+def list_points(args: argparse.Namespace) -> int:
+    """List the incremental backups in all directories of all nodes, and the nodes that did not answer.
+
+    The names of instances are complete ones; the instances need not exist any more. A backup whose manifest is damaged
+    has a problem instead of a size.
+    """
+    filter_ = both(wanted_filter("instance", args.names, None), wanted_filter("", [], args.filter))
+    return print_list(args, BACKUP_KIND, filter_)
 
 
 add_list_fields(table, EXPORT_KIND)

@@ -43,7 +43,7 @@ _NAMES: dict[ObjectType, tuple[str, ...]] = {
             for verb in (
                 *("add", "reinstall", "export", "start", "stop", "reboot", "modify", "failover"),
                 *("migrate", "remove", "rename", "move", "recreate-disks", "change-group"),
-                "snapshot",
+                *("snapshot", "backup"),
             )
         ),
         "disk-grow",

@@ -226,6 +226,13 @@ class Nic(msgspec.Struct, frozen=True, kw_only=True):
     nicparams: Params = {}
 
 
+class UnfinishedRestore(msgspec.Struct, frozen=True, kw_only=True):
+    """A restore from a backup: its name, and the number of the only disk, if it is one."""
+
+    point: str
+    disk: int | None = None
+
+
 class Instance(Stored, frozen=True, kw_only=True):
     """A virtual machine; hvparams, beparams and osparams hold only differences from the defaults."""
 
@@ -254,6 +261,8 @@ class Instance(Stored, frozen=True, kw_only=True):
     """The oldest first."""
     rolling_back: str | None = None
     """The UUID of a snapshot to which the disks are rolled back: until that is complete, the guest cannot start."""
+    restoring: UnfinishedRestore | None = None
+    """The backup from which the disks are restored: until that is complete, the guest cannot start."""
     osparams: dict[str, str] = {}
     network_port: int | None = None
     """TCP port of its display, from the cluster's pool; None if it has none, or the pool was empty."""

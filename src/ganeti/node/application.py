@@ -44,6 +44,7 @@ from ganeti.node import (
     streams,
     uids,
 )
+from ganeti.node.backups import calls as backups
 from ganeti.node.carrier.keys import TransferKeys
 from ganeti.node.commands import NodeCommands
 from ganeti.node.export_directory import ExportDirectory
@@ -205,6 +206,7 @@ def _handlers(
         exports.handlers(exported, disks, locks),
         snapshots.handlers(drivers, disks, locks),
         export_check.handlers(paths, tasks, exported),
+        backups.handlers(paths, tasks),
         images.handlers(paths, tasks, exported),
         streams.handlers(carried),
         former_copies.handlers(carried),

@@ -3,7 +3,6 @@
 This module does the work as a program (`python -m ganeti.node.export_check DIRECTORY LOG`), which is a task of the node.
 """
 
-import asyncio
 import hashlib
 import os
 import sys
@@ -11,27 +10,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ganeti.base.errors import GanetiError, HostError
+from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import say
-from ganeti.guest_os.scripts import read_tail
 from ganeti.images.ova import read_export
 from ganeti.images.package import open_beside
 from ganeti.model import wire
 from ganeti.model.compression import COMPRESSIONS
 from ganeti.node.carrier.packing import piped
-from ganeti.node.carrier.progress import ProgressFile, forget_progress, read_progress
+from ganeti.node.carrier.progress import ProgressFile
 from ganeti.node.export_directory import ExportDirectory
+from ganeti.node.program_reports import reported
 from ganeti.node.tasks import Tasks
 from ganeti.protocols.export_description import SCRIPT, ExportDescription, ExportedDisk
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.meters import follow
 from ganeti.rpc.procedures.exports import EXPORT_VERIFY, DumpCheck, ExportArgs
 
-LIMIT_S = 24 * 3600.0
 PIECE = 1 << 20
 MIB = 1 << 20
-_ANSWER_LIMIT = 1 << 16
 
 
 def handlers(paths: Paths, tasks: Tasks, exports: ExportDirectory) -> Handlers:
@@ -48,25 +44,9 @@ class _Checks:
     async def verify(self, args: ExportArgs, call: Call) -> list[DumpCheck]:
         """Read all dumps; the log of the program is outside the export, which stays as it is."""
         directory = self.exports.directory(args.export, unfinished=False)
-        work = self.paths.run / "export-checks"
-        await asyncio.to_thread(work.mkdir, mode=0o700, parents=True, exist_ok=True)
-        log_path = work / f"{hashlib.sha256(call.key.encode()).hexdigest()[:32]}.log"
-        follow(lambda: read_progress(log_path))
-        status = await self.tasks.run(
-            call.key,
-            [sys.executable, "-m", __name__, str(directory), str(log_path)],
-            env={name: value for name, value in os.environ.items() if name.startswith("PYTHON")},
-            log_path=log_path,
-            timeout_s=LIMIT_S,
-        )
-        said = await asyncio.to_thread(read_tail, log_path, _ANSWER_LIMIT)
-        await asyncio.to_thread(log_path.unlink, missing_ok=True)
-        await asyncio.to_thread(forget_progress, log_path)
-        if status:
-            raise HostError(said or f"the check of {directory} ended with status {status}")
-        # Before it, the program that decompresses may have said why it failed.
-        answer = said.rpartition("\n")[2]
-        return wire.decode(answer.encode(), list[DumpCheck], what="the result of a check")
+        argv = [sys.executable, "-m", __name__, str(directory)]
+        answer = await reported(self.paths, self.tasks, call, argv)
+        return wire.decode(answer, list[DumpCheck], what="the result of a check")
 
 
 def check_export(directory: Path, report: ProgressFile) -> list[DumpCheck]:

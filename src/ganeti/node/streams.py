@@ -20,21 +20,31 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import write_atomically
+from ganeti.base.identifiers import host_name
 from ganeti.base.paths import Paths
 from ganeti.guest_os.scripts import DiskOfScript, OsChoice, OsScripts, clean
 from ganeti.model import wire
 from ganeti.model.compression import COMPRESSIONS, NONE, check_compression
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.progress import Progress
+from ganeti.node.backups.directory import entered, path_of
 from ganeti.node.carrier import program as carrier
 from ganeti.node.carrier.greeting import DUMP, RAW, SCRIPT
 from ganeti.node.carrier.keys import TransferKeys
-from ganeti.node.carrier.order import EndOrder, StreamOrder, order_file
+from ganeti.node.carrier.order import (
+    ChangesOrder,
+    EndOrder,
+    ImageOrder,
+    PointOrder,
+    StreamOrder,
+    order_file,
+)
 from ganeti.node.carrier.progress import read_progress
 from ganeti.node.disks import DeviceFactory, InstanceDisks
 from ganeti.node.export_directory import ExportDirectory
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.tasks import Program, Tasks, open_port
+from ganeti.protocols.backup_manifest import check_point, image_file
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.meters import follow
 from ganeti.rpc.procedures.form import Nothing
@@ -52,6 +62,7 @@ from ganeti.rpc.procedures.streams import (
     DiskEnd,
     Output,
     OutputArgs,
+    PointEnd,
     ReceiveArgs,
     Receiving,
     SendArgs,
@@ -68,6 +79,7 @@ LOOK_EVERY_S = 0.02
 COMMITTING_S = 40.0
 """Time that a receiver may take to answer its sender after the commit."""
 _IN, _OUT, _COPY = "in", "out", "copy"
+_ENDS = 4
 KEPT = 200
 """Maximum number of directories of ended streams that are kept."""
 
@@ -244,6 +256,8 @@ class Streams:
             key = await asyncio.to_thread(file.with_suffix(".key").read_text)
             if not await self.tasks.end(key):
                 raise HostError(f"the transfer of {args.instance_name} could not be ended")
+        if args.receives:
+            await asyncio.to_thread(self.sums_file(args.token).unlink, missing_ok=True)
         await asyncio.to_thread(shutil.rmtree, file.parent, ignore_errors=True)
         return Nothing()
 
@@ -256,10 +270,17 @@ class Streams:
     @contextlib.asynccontextmanager
     async def _start(self, args: ReceiveArgs | SendArgs, call: Call) -> AsyncIterator[Start]:
         """Yield what the program reads or writes, usable for the block."""
-        if (args.disk is None) == (args.dump is None):
-            raise InputError("pass exactly one of disk and dump", "disk")
+        if [args.disk, args.dump, args.point, args.sums].count(None) != _ENDS - 1:
+            raise InputError("pass exactly one of disk, dump, point and sums", "disk")
         if args.dump is not None:
             yield await asyncio.to_thread(self._dump, args)
+        elif args.sums is not None:
+            path = self.sums_file(args.token)
+            await asyncio.to_thread(path.parent.mkdir, mode=0o700, parents=True, exist_ok=True)
+            yield Start(EndOrder(path=str(path), makes_file=True))
+        elif args.point is not None:
+            receives = isinstance(args, ReceiveArgs)
+            yield await asyncio.to_thread(self._point, args.point, receives=receives)
         elif args.disk is not None:
             async with self._disk(args.disk, call, receives=isinstance(args, ReceiveArgs)) as start:
                 yield start
@@ -272,6 +293,30 @@ class Streams:
             return Start(EndOrder(path=str(path), makes_file=True))
         path = self.exports.file(dump.export, dump.file)
         return Start(EndOrder(path=str(path)), size=path.stat().st_size)
+
+    def _point(self, point: PointEnd, *, receives: bool) -> Start:
+        """Return a new image, or the disk of a backup that has no unfinished merge."""
+        host_name(point.instance, "instance")
+        directory = str(path_of(self.paths, point.target, point.instance))
+        if receives:
+            image = ImageOrder(
+                directory=directory,
+                file=image_file(point.point, point.disk),
+                backing=image_file(point.parent, point.disk) if point.parent else "",
+                disk=point.disk,
+                size=point.size,
+            )
+            return Start(EndOrder(path=directory, image=image))
+        with entered(self.paths, point.target, point.instance) as found, found.locked():
+            found.complete()
+        check_point(point.point)
+        order = PointOrder(directory=directory, point=point.point, disk=point.disk, sums=point.sums)
+        end = EndOrder(path=directory, point=order)
+        return Start(end, size=point.size, form=DUMP if point.sums else RAW)
+
+    def sums_file(self, token: str) -> Path:
+        """Return the path for the sums of blocks that a transfer brings."""
+        return self.paths.image_work / order_file(self.paths.streams, token, "sums").parent.name
 
     @contextlib.asynccontextmanager
     async def _disk(self, end: DiskEnd, call: Call, *, receives: bool) -> AsyncIterator[Start]:
@@ -304,8 +349,13 @@ class Streams:
     def _disk_start(self, end: DiskEnd, paths: list[str], call: Call, *, receives: bool) -> Start:
         spec = end.instance.disks[end.index]
         path = end.snapshot or paths[end.index]
+        if end.changes:
+            sums = str(self.sums_file(end.sums)) if end.sums else ""
+            changes = EndOrder(path=path, changes=ChangesOrder(sums=sums))
+            return Start(changes, size=spec.size * MIB)
         if not end.os:
-            raw = EndOrder(path=path, has_zeros=DISK_TEMPLATES[spec.template].in_files)
+            has_zeros = DISK_TEMPLATES[spec.template].in_files and not end.holds_data
+            raw = EndOrder(path=path, has_zeros=has_zeros)
             # A disk that reads differently from its configuration would be sent in part.
             return Start(raw, size=spec.size * MIB, form=RAW)
         choice = OsChoice(end.os, end.osparams, force_variant=True, facts=end.facts)

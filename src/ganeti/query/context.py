@@ -14,6 +14,7 @@ from ganeti.model.objects import Instance, Nic, Node
 from ganeti.model.stored import Stored
 from ganeti.query.fields.field import NO_DATA, OFFLINE, UNAVAILABLE, Missing
 from ganeti.query.ordered import OrderedTables
+from ganeti.rpc.procedures.backups import PointInfo
 from ganeti.rpc.procedures.external import ProviderInfo
 from ganeti.rpc.procedures.figures import NodeFigures
 from ganeti.rpc.procedures.host import NodeInfo
@@ -62,6 +63,7 @@ class LiveData:
     """By the instance's UUID."""
     exports: Mapping[str, Sequence[str] | Missing] = field(default_factory=dict)
     """The names of exports."""
+    backups: Mapping[str, Sequence[PointInfo] | Missing] = field(default_factory=dict)
     systems: Mapping[str, list[OsInfo] | Missing] = field(default_factory=dict)
     """The OS definitions of each node."""
     providers: Mapping[str, list[ProviderInfo] | Missing] = field(default_factory=dict)

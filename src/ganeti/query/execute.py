@@ -21,6 +21,7 @@ from ganeti.model.names import ResultStatus
 from ganeti.model.objects import Instance, Network, Node, NodeGroup
 from ganeti.model.stored import Stored
 from ganeti.query.context import JobRow, QueryContext
+from ganeti.query.fields.backup import BACKUP_FIELDS, backup_rows
 from ganeti.query.fields.cluster import CLUSTER_FIELDS
 from ganeti.query.fields.export import EXPORT_FIELDS, export_rows
 from ganeti.query.fields.extstorage import EXTSTORAGE_FIELDS, extstorage_rows
@@ -133,6 +134,7 @@ KINDS: Mapping[str, Kind] = {
     "cluster": Kind(CLUSTER_FIELDS, lambda context: (context,), key="cluster_name"),
     "lock": Kind(LOCK_FIELDS, lambda context: context.locks),
     "network": _configured(NETWORK_FIELDS, Network, NetworkRow, resolve_network),
+    "backup": Kind(BACKUP_FIELDS, backup_rows, key="backup", needs=frozenset((Need.BACKUPS,))),
     "export": Kind(EXPORT_FIELDS, export_rows, key="export", needs=frozenset((Need.EXPORTS,))),
     "filter": Kind(FILTER_FIELDS, _filters, key="uuid", resolve=resolve_filter),
 }

@@ -18,6 +18,7 @@ from ganeti.config.storage_units import storage_units
 from ganeti.model.objects import Instance, Node
 from ganeti.query.context import LiveData
 from ganeti.query.fields.field import NO_DATA, OFFLINE, Missing, Need
+from ganeti.rpc.procedures.backups import BACKUP_LIST
 from ganeti.rpc.procedures.exports import EXPORT_LIST
 from ganeti.rpc.procedures.external import EXT_PROVIDERS
 from ganeti.rpc.procedures.figures import FIGURES
@@ -70,6 +71,7 @@ class LiveSource:
             Need.NODES: ("nodes", self._ask_nodes),
             Need.INSTANCES: ("instances", self._ask_instances),
             Need.EXPORTS: ("exports", self._ask_exports),
+            Need.BACKUPS: ("backups", self._ask_backups),
             Need.OPERATING_SYSTEMS: ("systems", self._asking_all(OS_DIAGNOSE)),
             Need.PROVIDERS: ("providers", self._asking_all(EXT_PROVIDERS)),
             Need.FIGURES: ("figures", self._asking_all(FIGURES)),
@@ -134,6 +136,14 @@ class LiveSource:
         answers = await asyncio.gather(*(self._ask(one, EXPORT_LIST, Nothing()) for one in nodes))
         return {
             node.uuid: found if isinstance(found, Missing) else found.names
+            for node, found in zip(nodes, answers, strict=True)
+        }
+
+    async def _ask_backups(self, snapshot: Snapshot) -> dict[str, Any]:
+        nodes = [one for one in snapshot.nodes.values() if not one.offline]
+        answers = await asyncio.gather(*(self._ask(one, BACKUP_LIST, Nothing()) for one in nodes))
+        return {
+            node.uuid: found if isinstance(found, Missing) else found.points
             for node, found in zip(nodes, answers, strict=True)
         }
 

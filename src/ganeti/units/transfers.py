@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.compression import COMPRESSIONS
@@ -12,15 +13,19 @@ from ganeti.rpc.procedures.streams import (
     TRANSFER_KEY_CREATE,
     DiskEnd,
     DumpEnd,
+    PointEnd,
     ReceiveArgs,
     SendArgs,
     StreamResult,
+    SumsEnd,
     TransferKeyArgs,
 )
 from ganeti.units.context import UnitContext
 from ganeti.units.telling import LOOK_EVERY_S, MIB, ScriptWatch, showing, telling
 from ganeti.units.undo.transfers import EndStream, RemoveTransferKey
 
+End = DiskEnd | DumpEnd | PointEnd | SumsEnd
+"""What is read or written."""
 SLACK = 64 * MIB
 """The factor by which the output of a script may exceed the disk."""
 SILENCE_S = 600.0
@@ -29,7 +34,7 @@ RAW_SILENCE_S = 30.0
 
 
 @dataclass(frozen=True)
-class End:
+class NodeKey:
     """One node, with a key for this transfer only."""
 
     node: Node
@@ -44,8 +49,8 @@ class Load:
     what: str
     size: int
     limit: int
-    source: DiskEnd | DumpEnd
-    target: DiskEnd | DumpEnd
+    source: End
+    target: End
     pack: str = "none"
     unpack: str = "none"
     sha256: str = ""
@@ -56,7 +61,7 @@ class Load:
     @property
     def is_raw(self) -> bool:
         """True if a disk is copied to a disk without a script."""
-        return not any(isinstance(one, DumpEnd) or one.os for one in (self.source, self.target))
+        return all(isinstance(one, DiskEnd) and not one.os for one in (self.source, self.target))
 
 
 @dataclass(frozen=True)
@@ -64,8 +69,8 @@ class Route:
     """A transfer from one node to another, for the disks of one instance."""
 
     instance_name: str
-    source: End
-    target: End
+    source: NodeKey
+    target: NodeKey
 
 
 def secret_of_others(ctx: UnitContext) -> str | None:
@@ -80,14 +85,14 @@ def secret_of_others(ctx: UnitContext) -> str | None:
 
 async def make_end(
     ctx: UnitContext, undo: UndoLog, instance_name: str, node: Node, *, stays: bool = False
-) -> End:
+) -> NodeKey:
     """Make a key on a node; the undo log removes it, after a commit only unless it `stays`."""
     name = f"x509-{ctx.ids.token()}"
     step = RemoveTransferKey(node=node.uuid, instance=instance_name, key_name=name)
     await undo.push(step, also_after=not stays)
     args = TransferKeyArgs(instance_name=instance_name, key_name=name)
     made = await ctx.call(node, TRANSFER_KEY_CREATE, args)
-    return End(node, name, made.certificate)
+    return NodeKey(node, name, made.certificate)
 
 
 async def make_route(
@@ -98,9 +103,14 @@ async def make_route(
     return Route(instance_name, ends[0], ends[1])
 
 
-async def carry(ctx: UnitContext, undo: UndoLog, route: Route, load: Load) -> StreamResult:
-    """Transfer one disk; return when the target has it synced and both have the same digest."""
-    name, token = route.instance_name, ctx.ids.token()
+async def carry(
+    ctx: UnitContext, undo: UndoLog, route: Route, load: Load, *, token: str = ""
+) -> StreamResult:
+    """Transfer one disk; return when the target has it synced and both have the same digest.
+
+    `token` names the transfer; the default is a new one.
+    """
+    name, token = route.instance_name, token or ctx.ids.token()
     for end, receives in ((route.target, True), (route.source, False)):
         step = EndStream(node=end.node.uuid, instance=name, token=token, receives=receives)
         await undo.push(step, also_after=True)
@@ -119,8 +129,7 @@ async def carry(ctx: UnitContext, undo: UndoLog, route: Route, load: Load) -> St
         unpack=load.unpack,
         sha256=load.sha256,
         silence_s=silence_s,
-        disk=_disk(load.target),
-        dump=_dump(load.target),
+        **_field(load.target),
     )
     listening = await ctx.call(route.target.node, STREAM_RECEIVE, wanted)
     watches += _watch(ctx, route.source.node, load.source)
@@ -138,8 +147,7 @@ async def carry(ctx: UnitContext, undo: UndoLog, route: Route, load: Load) -> St
         deflates=listening.inflates and load.pack == load.unpack and bool(packer and packer.level),
         sealed=listening.sealed,
         silence_s=silence_s,
-        disk=_disk(load.source),
-        dump=_dump(load.source),
+        **_field(load.source),
     )
     try:
         async with (
@@ -160,16 +168,14 @@ def report(ctx: UnitContext, what: str, sent: StreamResult) -> None:
     ctx.info(f"{what}: {sent.data_bytes // MIB} MiB in {sent.seconds:.1f} s ({rate:.0f} MiB/s)")
 
 
-def _watch(ctx: UnitContext, node: Node, end: DiskEnd | DumpEnd) -> Sequence[ScriptWatch]:
+def _watch(ctx: UnitContext, node: Node, end: End) -> Sequence[ScriptWatch]:
     """Return the watch of this end's script, if it has one; its call is the next."""
-    if isinstance(end, DumpEnd) or not end.os:
+    if not isinstance(end, DiskEnd) or not end.os:
         return ()
     return (ScriptWatch(ctx, node, ctx.next_key),)
 
 
-def _disk(end: DiskEnd | DumpEnd) -> DiskEnd | None:
-    return end if isinstance(end, DiskEnd) else None
-
-
-def _dump(end: DiskEnd | DumpEnd) -> DumpEnd | None:
-    return end if isinstance(end, DumpEnd) else None
+def _field(end: End) -> dict[str, Any]:
+    """Return the field of an order for its end."""
+    names = {DiskEnd: "disk", DumpEnd: "dump", PointEnd: "point", SumsEnd: "sums"}
+    return {names[type(end)]: end}

@@ -6,6 +6,7 @@ import pytest
 
 import ganeti.cli
 from ganeti.cli.command import CommandTable
+from ganeti.cli.gnt_backup import table as gnt_backup
 from ganeti.cli.gnt_cluster import table as gnt_cluster
 from ganeti.cli.gnt_instance.table import table as gnt_instance
 from ganeti.cli.gnt_node import table as gnt_node
@@ -39,6 +40,7 @@ DESTROYING: dict[str, list[tuple[CommandTable, str, str]]] = {
         (gnt_instance, "recreate-disks -n node2 web1", "--force"),
         (gnt_instance, "recreate-disks -I hail web1", "--force"),
     ],
+    "OP_BACKUP_RESTORE": [(gnt_backup, "restore web1", "--force")],
     "OP_INSTANCE_SNAPSHOT_ROLLBACK": [(gnt_instance, "snapshot rollback web1 s1", "--force")],
     "OP_INSTANCE_SNAPSHOT_REMOVE": [(gnt_instance, "snapshot remove web1 s1", "--force")],
     "OP_INSTANCE_REPAIR": [(gnt_instance, "repair-disks --keep=node2 web1", "--force")],

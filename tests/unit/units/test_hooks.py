@@ -483,7 +483,7 @@ def test_every_hook_of_the_interface_is_known() -> None:
         "NODE": 4,
         "GROUP": 5,
         "NETWORK": 6,
-        "INSTANCE": 17,
+        "INSTANCE": 18,
         "CLUSTER": 8,
     }
     assert NODES

@@ -118,6 +118,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     src_node: Annotated[str | None, RefersTo.NODE] = None
     src_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     src_path: Annotated[str | None, RefersTo.EXPORT] = None
+    src_backup: Annotated[str | None, RefersTo.NOTHING] = None
     src_format: Annotated[str | None, RefersTo.CLUSTER] = None
     """Format of a machine image at `src_path`, which is then not an export; `auto` reads the header."""
     tags: Annotated[list[str], Field("tags", metavar="TAG,...", form=Form.WORDS), RefersTo.TAG] = []

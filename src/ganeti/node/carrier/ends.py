@@ -1,4 +1,7 @@
-"""The sources and sinks of a stream on a node: a disk, a dump, or a script of an OS definition."""
+"""The sources and sinks of a stream on a node: a disk, a dump, or a script of an OS definition.
+
+Those of backups are in `ganeti.node.backups.ends`.
+"""
 
 import contextlib
 import os
@@ -14,6 +17,7 @@ from typing import Protocol
 
 from ganeti.base.errors import HostError
 from ganeti.base.files import sync_directory
+from ganeti.node.backups.ends import ImageSink, open_changes, open_point
 from ganeti.node.carrier.buffers import fill, widen, writer
 from ganeti.node.carrier.frames import CHUNK, Piece, Pieces, as_data, buffers, split_zeros
 from ganeti.node.carrier.order import EndOrder
@@ -37,6 +41,10 @@ class Source(Protocol):
         """Yield everything in order."""
         ...
 
+    def position(self, length: int) -> int:
+        """Return the progress, of `StreamOrder.total`, when `length` bytes were yielded."""
+        ...
+
     def finish(self) -> None:
         """Raise HostError unless everything was read correctly."""
         ...
@@ -54,12 +62,20 @@ class Sink(Protocol):
 
 @contextlib.contextmanager
 def open_source(end: EndOrder, size: int, environment: Mapping[str, str]) -> Iterator[Source]:
-    """Open a script's output, or `size` bytes of a file."""
+    """Open a script's output, a part of a backup, or `size` bytes of a file."""
     if end.argv:
         with _script(
             end.argv, environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
         ) as process:
             yield _ScriptSource(process)
+        return
+    if end.point is not None:
+        with open_point(end.point, size) as point:
+            yield point
+        return
+    if end.changes is not None:
+        with open_changes(end.changes, end.path, size) as changes:
+            yield changes
         return
     descriptor = os.open(end.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -76,6 +92,13 @@ def open_sink(end: EndOrder, environment: Mapping[str, str]) -> Iterator[Sink]:
             end.argv, environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
         ) as process:
             yield _ScriptSink(process)
+        return
+    if end.image is not None:
+        image = ImageSink(end.image)
+        try:
+            yield image
+        finally:
+            image.close()
         return
     new = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW if end.makes_file else 0
     descriptor = os.open(end.path, os.O_RDWR | os.O_CLOEXEC | new, 0o600)
@@ -135,6 +158,9 @@ class _ScriptSource:
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
 
+    def position(self, length: int) -> int:
+        return length
+
     def pieces(self) -> Pieces:
         assert self._process.stdout is not None  # noqa: S101 - asked for
         descriptor = self._process.stdout.fileno()
@@ -166,6 +192,9 @@ class _ScriptSource:
 class _FileSource:
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor, self._size = descriptor, size
+
+    def position(self, length: int) -> int:
+        return length
 
     def pieces(self) -> Pieces:
         offset, rooms = 0, buffers()

@@ -18,11 +18,39 @@ from ganeti.node.carrier.greeting import DUMP
 FILE = "stream.order"
 
 
+class ChangesOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Only the changes of the path are read: those against the sums in a file, or all blocks that are not zero."""
+
+    sums: str = ""
+
+
+class PointOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk of a backup is read, or the sums of its blocks."""
+
+    directory: str
+    point: str
+    disk: str
+    sums: bool = False
+
+
+class ImageOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A new image of a backup is written."""
+
+    directory: str
+    file: str
+    backing: str
+    disk: str
+    size: int
+
+
 class EndOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """A source or a sink: a path or a script."""
+    """A source or a sink: a path, a script, or a part of a backup."""
 
     path: str = ""
     argv: tuple[str, ...] = ()
+    changes: ChangesOrder | None = None
+    point: PointOrder | None = None
+    image: ImageOrder | None = None
     makes_file: bool = False
     """The path is a new file."""
     has_zeros: bool = False

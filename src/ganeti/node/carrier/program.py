@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,8 @@ class Count:
 
     def __init__(self, progress: ProgressFile, *, counts_digest: bool = False) -> None:
         self._progress = progress
+        self.position: Callable[[int], int] = int
+        """Turns the length of the data into the progress."""
         self._digest = Digest() if counts_digest else None
         self._begun = time.monotonic()
         self.length = 0
@@ -97,7 +99,7 @@ class Count:
         self.length += zeros + len(data)
         if self._digest is not None:
             self._digest.add(zeros, data)
-        self._progress.at(self.length)
+        self._progress.at(self.position(self.length))
 
     def counted(self, pieces: Pieces) -> Pieces:
         """Yield pieces unchanged; each counts once the next one is requested."""
@@ -180,6 +182,7 @@ class _Sender:
             return frames.end()
 
     def _send_pieces(self, source: Source, frames: Writer) -> None:
+        self._count.position = source.position
         pieces = self._count.counted(source.pieces())
         packer = COMPRESSIONS[self._order.compress]
         if packer is None:

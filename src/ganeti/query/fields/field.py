@@ -32,6 +32,7 @@ class Need(enum.Enum):
     INSTANCES = "instances"
     CONSOLES = "consoles"
     EXPORTS = "exports"
+    BACKUPS = "backups"
     OPERATING_SYSTEMS = "operating systems"
     PROVIDERS = "providers"
     FIGURES = "figures"

@@ -222,6 +222,13 @@ _CONFIGURED: tuple[Field[InstanceRow], ...] = (
         ),
     ),
     Field(
+        "restoring",
+        "Restoring",
+        _TEXT,
+        "Backup from which an unfinished restore has to be repeated",
+        lambda r: r.instance.restoring.point if r.instance.restoring else UNAVAILABLE,
+    ),
+    Field(
         "forthcoming",
         "Forthcoming",
         _BOOL,

@@ -37,6 +37,12 @@ class DiskEnd(Message, frozen=True, kw_only=True):
     """The path of a snapshot to read instead of the disk."""
     debug: int = 0
     facts: OsFacts = OsFacts()
+    changes: bool = False
+    """Send only the changed blocks, for a backup: all that are not zero, or those that differ from `sums`."""
+    sums: str = ""
+    """The token of the transfer that brought sums of blocks to this node; '': none."""
+    holds_data: bool = False
+    """True if a receiving disk may have other data, which zeros must replace."""
 
 
 class DumpEnd(Message, frozen=True, kw_only=True):
@@ -47,8 +53,28 @@ class DumpEnd(Message, frozen=True, kw_only=True):
     unfinished: bool = False
 
 
+class PointEnd(Message, frozen=True, kw_only=True):
+    """A disk in a backup: a sender reads it, a receiver writes its new image from changed blocks."""
+
+    target: str
+    instance: str
+    """Name of the instance, and of the directory below the target."""
+    point: str
+    disk: str
+    size: int
+    """Bytes; a sender adds zeros to that of a smaller disk."""
+    parent: str = ""
+    """Of a new image: the backup that has the other blocks; '': none."""
+    sums: bool = False
+    """Of a sender: send the sums of the blocks."""
+
+
+class SumsEnd(Message, frozen=True, kw_only=True):
+    """A temporary file for the sums of a disk's blocks; the token of the transfer names it."""
+
+
 class _End(Message, frozen=True, kw_only=True):
-    """Exactly one of `disk` and `dump` is set. `peer` is the peer's certificate, in PEM form."""
+    """Exactly one of the ends is set. `peer` is the peer's certificate, in PEM form."""
 
     instance_name: str
     token: str
@@ -59,6 +85,8 @@ class _End(Message, frozen=True, kw_only=True):
     """Expected number of bytes, for the progress."""
     disk: DiskEnd | None = None
     dump: DumpEnd | None = None
+    point: PointEnd | None = None
+    sums: SumsEnd | None = None
     silence_s: float = 600.0
     """Time that the peer may be silent while data moves."""
 

@@ -10,7 +10,7 @@ from ganeti.base.errors import (
     PrereqError,
     RpcError,
 )
-from ganeti.config.fill import filled_beparams, instance_spec, os_facts, without_globals
+from ganeti.config.fill import filled_beparams, instance_spec, os_facts
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
@@ -26,8 +26,6 @@ from ganeti.protocols.export_description import (
     RAW,
     SCRIPT,
     ExportDescription,
-    ExportedDisk,
-    ExportedNic,
     changed_by_export,
     check_export_name,
     format_description,
@@ -50,6 +48,7 @@ from ganeti.rpc.procedures.streams import (
     SnapshotArgs,
     StreamResult,
 )
+from ganeti.units.backup.description import described
 from ganeti.units.backup.query import all_exports
 from ganeti.units.backup.remote_export import (
     RemotePlan,
@@ -362,41 +361,13 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
     def _described(
         self, ctx: UnitContext, plan: ExportPlan, results: list[StreamResult]
     ) -> ExportDescription:
-        instance = plan.instance
-        return ExportDescription(
-            name=instance.name,
-            os=instance.os,
-            source=plan.source.name,
-            timestamp=int(ctx.now),
+        return described(
+            plan.instance,
+            plan.source.name,
+            int(ctx.now),
+            results,
             compression=self.op.compress,
             data=SCRIPT if plan.by_script else RAW,
-            disk_template=instance.disk_template,
-            hypervisor=instance.hypervisor,
-            tags=instance.tags,
-            disks=tuple(
-                ExportedDisk(
-                    size=disk.size,
-                    dump=disk.uuid,
-                    name=disk.name,
-                    mode=disk.mode,
-                    sha256=sent.sha256,
-                )
-                for disk, sent in zip(instance.disks, results, strict=True)
-            ),
-            nics=tuple(
-                ExportedNic(
-                    mac=nic.mac,
-                    ip=nic.ip,
-                    name=nic.name,
-                    network=nic.network,
-                    **{name: nic.nicparams.get(name) for name in ("mode", "link", "vlan")},
-                )
-                for nic in instance.nics
-            ),
-            hvparams=without_globals(instance.hypervisor, instance.hvparams),
-            beparams=instance.beparams,
-            osparams=instance.osparams,
-            osparams_private=instance.osparams_private,
         )
 
     async def _remove_others(self, ctx: UnitContext, plan: ExportPlan) -> None:

@@ -23,6 +23,7 @@ from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.objects import Cluster, Instance, Node
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.instance import OpInstanceCreate
+from ganeti.model.opcodes.points import OpBackupCheck
 from ganeti.model.param_checks import check_backend_params
 from ganeti.model.params import (
     BACKEND_DEFAULTS,
@@ -30,6 +31,7 @@ from ganeti.model.params import (
     GROUP_BACKEND_PARAMS,
     MEMORY,
 )
+from ganeti.protocols.backup_manifest import check_point
 from ganeti.protocols.export_description import (
     RAW,
     SCRIPT,
@@ -38,6 +40,7 @@ from ganeti.protocols.export_description import (
     ExportedNic,
     parse_description,
 )
+from ganeti.rpc.procedures.backups import BACKUP_INFO, PointInfo, PointOf
 from ganeti.rpc.procedures.exports import (
     EXPORT_BEGIN,
     EXPORT_FINISH,
@@ -50,7 +53,8 @@ from ganeti.rpc.procedures.exports import (
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.images import IMAGE_CONVERT, IMAGE_INFO, ConvertArgs, ImageArgs
 from ganeti.rpc.procedures.programs import OS_RENAME, OsRenameArgs
-from ganeti.rpc.procedures.streams import DiskEnd, DumpEnd
+from ganeti.rpc.procedures.streams import DiskEnd, DumpEnd, PointEnd
+from ganeti.units.backup.points import places
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.disks import copies_open
 from ganeti.units.instance.install import run_script, scripts_of
@@ -61,7 +65,14 @@ from ganeti.units.undo.transfers import RemoveExport
 IMPORT = "import"
 EXPORT_DIRECTORY = "/srv/ganeti/export"
 MIB = 1024 * 1024
-_SOURCE_FIELDS = ("src_node", "src_node_uuid", "src_path", "src_format", "identify_defaults")
+_SOURCE_FIELDS = (
+    "src_node",
+    "src_node_uuid",
+    "src_path",
+    "src_format",
+    "src_backup",
+    "identify_defaults",
+)
 _SIZES = ("minmem", "maxmem")
 
 
@@ -73,6 +84,8 @@ class FoundExport:
     name: str
     content: ExportContent
     description: ExportDescription
+    point: PointInfo | None = None
+    """The backup that is read instead of an export."""
     image: ImageArgs | None = None
     """The image that will be converted to the export."""
 
@@ -105,13 +118,21 @@ def check_import_arguments(op: OpInstanceCreate) -> None:
             if getattr(op, name):
                 raise InputError(f"only with mode {IMPORT}", name)
         return
+    if op.src_backup is not None:
+        check_point(op.src_backup, "src_backup")
     if op.src_format is not None:
-        if op.src_path is None or not is_absolute_path(op.src_path):
-            raise InputError("name the image (--image): an absolute path, without '..'", "src_path")
-        if not (op.src_node or op.src_node_uuid):
-            raise InputError("name the node of the image (--src-node)", "src_node")
+        _check_image_arguments(op)
     elif op.src_path is not None:
         export_name(op.src_path)
+
+
+def _check_image_arguments(op: OpInstanceCreate) -> None:
+    if op.src_backup is not None:
+        raise InputError("cannot be combined with an image", "src_backup")
+    if op.src_path is None or not is_absolute_path(op.src_path):
+        raise InputError("name the image (--image): an absolute path, without '..'", "src_path")
+    if not (op.src_node or op.src_node_uuid):
+        raise InputError("name the node of the image (--src-node)", "src_node")
 
 
 def export_name(path: str) -> str:
@@ -128,6 +149,8 @@ async def find_export(ctx: UnitContext, op: OpInstanceCreate) -> FoundExport:
     """Return the requested export, from the given node or from the node that has it; or an image."""
     if op.src_format is not None:
         return await _find_image(ctx, op, op.src_format)
+    if op.src_backup is not None:
+        return await _find_backup(ctx, op, op.src_backup)
     name = export_name(op.src_path or op.instance_name)
     given = op.src_node_uuid or op.src_node
     node = resolve_node(ctx.snapshot, given) if given else await _holder(ctx, name)
@@ -158,7 +181,33 @@ async def _find_image(ctx: UnitContext, op: OpInstanceCreate, form: str) -> Foun
     except RpcError as err:
         raise PrereqError(str(err), ErrorCode.ENVIRONMENT) from err
     name = f"import-{ctx.ids.token(8)}"
-    return FoundExport(node, name, content, parse_description(content.config), image)
+    return FoundExport(node, name, content, parse_description(content.config), image=image)
+
+
+async def _find_backup(ctx: UnitContext, op: OpInstanceCreate, point: str) -> FoundExport:
+    """Return a backup as an export: its description, and its disks as raw dumps."""
+    name = export_name(op.src_path or op.instance_name)
+    given = op.src_node_uuid or op.src_node
+    wanted = OpBackupCheck(instance_name=name, node=given)
+    holders = [one for one in await places(ctx, wanted, name) if one.has(point)]
+    if len(holders) != 1:
+        where = ", ".join(one.words for one in holders) or "none; gnt-backup points shows all"
+        raise PrereqError(
+            f"exactly one directory must have backup {point} of {name} (--src-node chooses the node); there is"
+            f" {where}",
+            ErrorCode.WRONG_INPUT,
+        )
+    place = holders[0]
+    args = PointOf(target=place.target, instance_name=name, point=point)
+    content = await ctx.call(place.node, BACKUP_INFO, args)
+    files = {one.disk: one.size for one in content.info.disks}
+    export = ExportContent(config=content.description, files=files)
+    description = parse_description(content.description)
+    if [disk.dump for disk in description.disks] != list(files):
+        raise PrereqError(
+            f"backup {point} of {name} has other disks than its description", ErrorCode.WRONG_INPUT
+        )
+    return FoundExport(place.node, name, export, description, content.info)
 
 
 async def _convert(ctx: UnitContext, undo: UndoLog, found: FoundExport, image: ImageArgs) -> None:
@@ -363,13 +412,26 @@ async def import_disks(
                 what=f"disk {index}",
                 size=plan.found.content.files[disk.dump],
                 limit=2 * size + MIB if plan.by_script else size,
-                source=DumpEnd(export=plan.found.name, file=disk.dump),
+                source=_source(plan.found, disk.dump),
                 target=end,
                 pack=NONE if is_packed else op.compress,
                 unpack=export.compression if is_packed else op.compress,
                 sha256=disk.sha256,
             )
             await carry(ctx, undo, route, load)
+
+
+def _source(found: FoundExport, dump: str) -> DumpEnd | PointEnd:
+    """Return the data of a disk."""
+    if found.point is None:
+        return DumpEnd(export=found.name, file=dump)
+    return PointEnd(
+        target=found.point.target,
+        instance=found.name,
+        point=found.point.point,
+        disk=dump,
+        size=found.content.files[dump],
+    )
 
 
 async def tell_name(

@@ -1,4 +1,4 @@
-"""Refusals because of an instance's snapshots."""
+"""Refusals because of an instance's snapshots, or of disks that are a mixture."""
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.model.objects import Instance
@@ -16,7 +16,13 @@ def check_no_snapshots(instance: Instance, participle: str, why: str) -> None:
 
 
 def why_unfinished(instance: Instance) -> str:
-    """Return why the disks must not be used, with the command that completes a rollback; '' if they may."""
+    """Return why the disks must not be used, with the command that completes the work on them; '' if they may."""
+    if (restoring := instance.restoring) is not None:
+        only = "" if restoring.disk is None else f" --disk={restoring.disk}"
+        return (
+            f"its restore from backup {restoring.point} is not complete; run: gnt-backup restore"
+            f" --point={restoring.point}{only} {instance.name}"
+        )
     if instance.rolling_back is None:
         return ""
     name = next(one.name for one in instance.snapshots if one.uuid == instance.rolling_back)

@@ -144,7 +144,11 @@ class StartAgain(Step, frozen=True, kw_only=True):
 
 def _cannot_run(snapshot: Snapshot, instance: Instance) -> bool:
     """Return whether it cannot be started, or an unfinished migration decides its location."""
-    unfinished = instance.migrating_to is not None or instance.rolling_back is not None
+    unfinished = (
+        instance.migrating_to is not None
+        or instance.rolling_back is not None
+        or instance.restoring is not None
+    )
     return unfinished or snapshot.nodes[instance.primary_node].offline
 
 

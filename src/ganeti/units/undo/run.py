@@ -17,6 +17,7 @@ from ganeti.units.undo.migrations import EndSource, ReconcileMigration
 from ganeti.units.undo.mirrors import RemoveReplaced
 from ganeti.units.undo.step import Concerned, Step
 from ganeti.units.undo.transfers import (
+    AbandonBackup,
     ConfirmStream,
     DropSnapshot,
     EndStream,
@@ -40,7 +41,7 @@ STEPS: dict[str, type[Step]] = {
             ForgetNvram,
         ),
         *(ReconcileMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetMemory),
-        *(RemoveTransferKey, EndStream, ConfirmStream, RemoveExport, DropSnapshot),
+        *(RemoveTransferKey, EndStream, ConfirmStream, RemoveExport, DropSnapshot, AbandonBackup),
     )
 }
 

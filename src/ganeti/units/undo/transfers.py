@@ -6,6 +6,7 @@ from ganeti.config.fill import instance_spec
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.objects import Instance, InstanceSnapshot
+from ganeti.rpc.procedures.backups import BACKUP_ABANDON, NewPoint
 from ganeti.rpc.procedures.exports import EXPORT_REMOVE, ExportArgs
 from ganeti.rpc.procedures.streams import (
     SNAPSHOT_DROP,
@@ -93,6 +94,27 @@ class RemoveExport(_OnNode, frozen=True, kw_only=True):
         if node := node_of(services, self.node):
             args = ExportArgs(export=self.instance, unfinished=self.unfinished)
             await services.rpc.call(node, EXPORT_REMOVE, args, key=key)
+
+
+class AbandonBackup(_OnNode, frozen=True, kw_only=True):
+    """Remove what was written of a backup that is not complete."""
+
+    kind = "abandon_backup"
+    blocks_moves = False
+
+    target: str
+    point: str
+    disks: list[str]
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            args = NewPoint(
+                target=self.target,
+                instance_name=self.instance,
+                point=self.point,
+                disks=self.disks,
+            )
+            await services.rpc.call(node, BACKUP_ABANDON, args, key=key)
 
 
 class DropSnapshot(_OnNode, frozen=True, kw_only=True):

@@ -1,0 +1,154 @@
+"""Opcodes about incremental backups of instances."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+from ganeti.model.fields import Field, RefersTo
+from ganeti.model.opcodes.instance import OnInstance
+from ganeti.model.operation import DRY_RUN, INSTANCE, Argument, Command, Loss, Rest
+
+_PATH = "/2/instances/{instance}/backups"
+_ANY_INSTANCE = Argument("instance_name", "name of the instance, which need not exist any more")
+
+
+class OnBackups(OnInstance, frozen=True, kw_only=True):
+    """Fields of every opcode about the backups of one instance in one directory."""
+
+    node: Annotated[str | None, Field(
+        "node with the backups; default: the only one that has some of the instance", "-n --node", "NODE"
+    ), RefersTo.NODE] = None  # fmt: skip
+    target: Annotated[str | None, Field(
+        "directory for backups on that node; default: the one in use, or /srv/ganeti/backup", metavar="DIRECTORY"
+    ), RefersTo.PATH] = None  # fmt: skip
+
+
+class OpBackupSave(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_SAVE"):
+    """Add a backup of an instance to a directory on a node.
+
+    Only blocks that differ from the last backup there are written. The result has `point` (the name of the backup),
+    `parent` (the one it is based on, or ""), `stored` (bytes) and `consistency`.
+    """
+
+    full: Annotated[bool, Field("write all blocks, independently of earlier backups")] = False
+
+    no_loss: ClassVar[str] = "reads the disks"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("POST", _PATH, (DRY_RUN,), summary="Add a backup of an instance", name="instances_name_backups"),
+    )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-backup", "save", (INSTANCE,),
+        lines=lambda op, found: [
+            f"Backup {found['point']} of {op.instance_name}: {found['stored'] / 1048576:.1f} MiB"
+            + (f", based on {found['parent']}" if found["parent"] else "")
+        ] if found["point"] else [],
+        doc="""Add a backup of an instance to a directory on a node; only changed blocks are written.
+
+        The first backup in a directory has all blocks that are not zero. Later ones have the blocks that differ from
+        the last one: the node reads all of the disks, and compares checksums of their blocks with those of the
+        backup. The instance must be down.
+
+        A backup is a qcow2 image for each disk, whose backing file is the image of the backup before, and a manifest
+        with the SHA-256 of each 4 MiB. qemu-img alone can read the images. A backup appears completely, or not at all.
+
+        The directory is /srv/ganeti/backup, or one that /etc/ganeti/backup-paths on the node lists, one a line; such
+        a line replaces the default. It may be a mounted file system that several nodes or clusters share.
+        """,
+    )  # fmt: skip
+
+
+def _ask_restore(ops: Sequence[Any]) -> str:
+    return "\n".join(
+        f"Give the disks of {op.instance_name} the content of {op.point or 'its last backup'}, and lose all later data"
+        " on them?"
+        for op in ops
+    )
+
+
+class OpBackupRestore(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_RESTORE"):
+    """Give the disks of an instance, which must be down, the content of a backup."""
+
+    point: Annotated[str | None, Field(
+        "the backup; default: the last one", metavar="BACKUP"
+    ), RefersTo.NOTHING] = None  # fmt: skip
+    disk: Annotated[int | None, Field(
+        "restore only the disk with this number; default: all", metavar="N"
+    )] = None  # fmt: skip
+
+    loss: ClassVar[Loss | None] = Loss(_ask_restore)
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", f"{_PATH}/{{point}}/restore", (DRY_RUN,), summary="Restore the disks of an instance from a backup",
+            path_fields={"point": "point"}, name="instances_name_backups_name_restore"),
+    )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-backup", "restore", (INSTANCE,), confirming=("force",),
+        lines=lambda op, found: [f"Restored {op.instance_name} from backup {found['point']}"] if found["point"] else [],
+        doc="""Give the disks of an instance the content of a backup. The instance must be down.
+
+        Every part of the images is compared with its SHA-256 before it is used. Disks that are newer than the backup
+        keep their content. After an interrupted restore the disks are a mixture, so the instance cannot start before
+        a restore has completed. The command asks for confirmation; --force skips the prompt.
+
+        To restore a backup as a new instance, use gnt-backup import with --backup.
+        """,
+    )  # fmt: skip
+
+
+class OpBackupPrune(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_PRUNE"):
+    """Remove backups of an instance, except those that a rule keeps. The instance need not exist any more.
+
+    Each `keep_` number keeps the last backup of so many hours, days, weeks, months and years (UTC) that have one;
+    `keep_last` keeps the newest ones. The newest backup is always kept. The result has `removed` and `kept`.
+    """
+
+    keep_last: Annotated[int, Field("keep the last N backups", metavar="N")] = 0
+    keep_hourly: Annotated[int, Field("keep the last backup of N hours", metavar="N")] = 0
+    keep_daily: Annotated[int, Field("keep the last backup of N days", metavar="N")] = 0
+    keep_weekly: Annotated[int, Field("keep the last backup of N weeks", metavar="N")] = 0
+    keep_monthly: Annotated[int, Field("keep the last backup of N months", metavar="N")] = 0
+    keep_yearly: Annotated[int, Field("keep the last backup of N years", metavar="N")] = 0
+
+    no_loss: ClassVar[str] = "removes only the backups that no rule of the request keeps"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", f"{_PATH}/prune", (DRY_RUN,), summary="Remove old backups of an instance",
+            name="instances_name_backups_prune"),
+    )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-backup", "prune", (_ANY_INSTANCE,),
+        lines=lambda _op, found: [
+            *(f"keep {one['point']}: {', '.join(one['why'])}" for one in found["kept"]),
+            *(f"remove {name}" for name in found["removed"]),
+        ],
+        needs_option=True,
+        doc="""Remove backups of an instance that no rule keeps.
+
+        Each rule keeps the last backup of so many hours, days, weeks, months or years that have one, counted in UTC;
+        --keep-last keeps the newest. At least one rule is required. The newest backup is always kept. --dry-run only
+        shows the decision.
+
+        Blocks that later backups need are merged into these before a backup is removed. An interrupted prune loses
+        nothing: the next change of these backups completes it.
+        """,
+    )  # fmt: skip
+
+
+class OpBackupCheck(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_CHECK"):
+    """Compare the backups of an instance with their digests. The instance need not exist any more.
+
+    The result is a list of `point` and `problems`, which is empty for a backup that can be restored exactly. The job
+    fails if a backup has problems.
+    """
+
+    no_loss: ClassVar[str] = "reads the backups"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", f"{_PATH}/check", summary="Compare an instance's backups with their digests",
+            name="instances_name_backups_check"),
+    )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-backup", "check", (_ANY_INSTANCE,),
+        lines=lambda _op, found: [f"{one['point']} can be restored" for one in found],
+        doc="""Read all backups of an instance in a directory, and compare each part with its SHA-256.
+
+        The command names each damaged or missing part, and the backups that can still be restored. It then ends with
+        an error.
+        """,
+    )  # fmt: skip

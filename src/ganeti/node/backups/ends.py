@@ -1,0 +1,294 @@
+"""Sources and sinks of streams for backups: changed blocks of a disk, the images of a backup, sums of its blocks.
+
+The changes are a sequence of records, each a header and the data of whole blocks:
+
+    DATA   offset  length    the bytes
+    ZEROS  offset  length    nothing: the blocks read as zeros
+    SAME   offset  length    nothing: the blocks are unchanged, and the sender is alive
+
+The sums are the SHA-256 of each block of 64 KiB of a disk, one after the other.
+"""
+
+import contextlib
+import hashlib
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from typing import Protocol
+
+from ganeti.base.errors import HostError
+from ganeti.node.backups.directory import NEW, opened
+from ganeti.node.backups.images import Chain, ImageWriter, new_image, open_chain
+from ganeti.node.carrier.frames import CHUNK, Piece, Pieces, as_data, buffers, split_zeros
+from ganeti.node.carrier.order import ChangesOrder, ImageOrder, PointOrder
+from ganeti.protocols.backup_manifest import Image
+from ganeti.protocols.qcow2 import CLUSTER
+
+RECORD = struct.Struct(">BQQ")
+DATA, ZEROS, SAME = 1, 2, 3
+TELL_EVERY = 64 << 20
+SUM_BYTES = 32
+_ZERO_SUM = hashlib.sha256(bytes(CLUSTER)).digest()
+Span = tuple[int, int, bool]
+"""Offset, length, and whether all of it certainly reads as zeros."""
+
+
+class DiskReader(Protocol):
+    """A disk, or a moment of one."""
+
+    def spans(self) -> Iterator[Span]:
+        """Yield the parts of the disk that may have changed, in order."""
+        ...
+
+    def read(self, offset: int, room: memoryview) -> None:
+        """Fill the buffer; HostError if the disk ends before."""
+        ...
+
+
+class FileReader:
+    """A disk in a file or a device."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._descriptor, self._size = descriptor, size
+        self._is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+    def spans(self) -> Iterator[Span]:
+        offset = 0
+        while offset < self._size:
+            data = self._seek(offset, os.SEEK_DATA)
+            data -= data % CLUSTER
+            if data > offset:
+                yield offset, data - offset, True
+                offset = data
+            if offset < self._size:
+                end = self._seek(offset, os.SEEK_HOLE) if self._is_file else self._size
+                end = min(self._size, -(-end // CLUSTER) * CLUSTER)
+                yield offset, end - offset, False
+                offset = end
+
+    def _seek(self, offset: int, what: int) -> int:
+        """Return the next data or hole; devices have no holes."""
+        if not self._is_file:
+            return offset
+        try:
+            return min(self._size, os.lseek(self._descriptor, offset, what))
+        except OSError:
+            return self._size
+
+    def read(self, offset: int, room: memoryview) -> None:
+        while room:
+            count = os.preadv(self._descriptor, [room], offset)
+            if not count:
+                raise HostError(f"the disk ends at byte {offset} instead of {self._size}")
+            room, offset = room[count:], offset + count
+
+
+class ChangesSource:
+    """The blocks of a disk that differ from those with given sums, or all that are not zero."""
+
+    def __init__(self, disk: DiskReader, sums: int | None) -> None:
+        self._disk, self._sums = disk, sums
+        self._examined = self._told = 0
+
+    def position(self, length: int) -> int:
+        """Return how much of the disk was examined."""
+        del length
+        return self._examined
+
+    def pieces(self) -> Pieces:
+        rooms = buffers()
+        for offset, length, is_zero in self._disk.spans():
+            for at in range(offset, offset + length, CHUNK):
+                part = min(CHUNK, offset + length - at)
+                if is_zero:
+                    yield from self._zeros(at, part)
+                else:
+                    room = next(rooms)[:part]
+                    self._disk.read(at, room)
+                    yield from self._data(at, room)
+                self._examined = at + part
+                if self._examined - self._told >= TELL_EVERY:
+                    yield 0, RECORD.pack(SAME, self._told, self._examined - self._told)
+                    self._told = self._examined
+
+    def _zeros(self, offset: int, length: int) -> Pieces:
+        """Yield the blocks that were not zeros before."""
+        if self._sums is None:
+            return
+        known = _sums_at(self._sums, offset, length)
+        if known == _ZERO_SUM * (length // CLUSTER):
+            return
+        for at in range(0, length, CLUSTER):
+            if _sum_of(known, at) != _ZERO_SUM:
+                yield 0, RECORD.pack(ZEROS, offset + at, CLUSTER)
+
+    def _data(self, offset: int, room: memoryview) -> Pieces:
+        """Yield the blocks that have changed, as runs."""
+        known = None if self._sums is None else _sums_at(self._sums, offset, len(room))
+        for zeros, data in _changed(room, known):
+            begin, length = data
+            if zeros:
+                if known is not None:
+                    yield 0, RECORD.pack(ZEROS, offset + begin, length)
+            else:
+                yield 0, RECORD.pack(DATA, offset + begin, length)
+                yield 0, room[begin : begin + length]
+
+    def finish(self) -> None:
+        """Everything was read, otherwise an error was raised."""
+
+
+def _changed(room: memoryview, known: bytes | None) -> Iterator[tuple[bool, tuple[int, int]]]:
+    """Yield the runs of changed blocks: whether they are zeros, begin and length."""
+    at = 0
+    for zeros, data in split_zeros(room):
+        length = zeros or len(data)
+        begin: int | None = None
+        for block in range(at, at + length, CLUSTER):
+            if known is None:
+                changed = True
+            elif zeros:
+                changed = _sum_of(known, block) != _ZERO_SUM
+            else:
+                changed = hashlib.sha256(room[block : block + CLUSTER]).digest() != _sum_of(
+                    known, block
+                )
+            if changed and begin is None:
+                begin = block
+            elif not changed and begin is not None:
+                yield bool(zeros), (begin, block - begin)
+                begin = None
+        at += length
+        if begin is not None:
+            yield bool(zeros), (begin, at - begin)
+
+
+def _sums_at(descriptor: int, offset: int, length: int) -> bytes:
+    """Return the sums of blocks; blocks behind the end of a smaller disk were zeros."""
+    wanted = length // CLUSTER * SUM_BYTES
+    found = os.pread(descriptor, wanted, offset // CLUSTER * SUM_BYTES)
+    return found + _ZERO_SUM * ((wanted - len(found)) // SUM_BYTES)
+
+
+def _sum_of(known: bytes, at: int) -> bytes:
+    begin = at // CLUSTER * SUM_BYTES
+    return known[begin : begin + SUM_BYTES]
+
+
+class PointSource:
+    """A disk of a backup, from all its images, and zeros up to `size`; or the sums of its blocks."""
+
+    def __init__(self, chain: Chain, size: int, *, sums: bool) -> None:
+        self._chain, self._size, self._sums = chain, size, sums
+
+    def position(self, length: int) -> int:
+        return length
+
+    def pieces(self) -> Pieces:
+        if self._sums:
+            return self._sum_pieces()
+        return self._chain.pieces(self._size)
+
+    def _sum_pieces(self) -> Pieces:
+        for one in self._chain.extents():
+            sums = bytearray()
+            for at in range(0, one.length, CLUSTER):
+                if one.layer is None:
+                    sums += _ZERO_SUM
+                else:
+                    sums += hashlib.sha256(one.layer.read(one.at + at, CLUSTER)).digest()
+                if len(sums) == CHUNK:
+                    yield 0, bytes(sums)
+                    sums.clear()
+            if sums:
+                yield 0, bytes(sums)
+
+    def finish(self) -> None:
+        """Everything was read, otherwise an error was raised."""
+
+
+class ImageSink:
+    """A new image of a backup, made of changes."""
+
+    def __init__(self, order: ImageOrder) -> None:
+        self._order = order
+        self._rest = bytearray()
+        self._due = 0
+        with opened(order.directory) as directory:
+            self._descriptor = new_image(directory.descriptor, order.file + NEW)
+        self._writer = ImageWriter(self._descriptor, order.size, order.backing)
+
+    def take(self, zeros: int, data: Piece) -> None:
+        for part in as_data(zeros, data):
+            view = memoryview(part)
+            while view:
+                view = self._data(view) if self._due else self._header(view)
+
+    def _data(self, view: memoryview) -> memoryview:
+        part = view[: self._due]
+        self._writer.append(part)
+        self._due -= len(part)
+        return view[len(part) :]
+
+    def _header(self, view: memoryview) -> memoryview:
+        wanted = RECORD.size - len(self._rest)
+        self._rest += view[:wanted]
+        if len(self._rest) == RECORD.size:
+            kind, offset, length = RECORD.unpack(self._rest)
+            self._rest.clear()
+            if kind == DATA:
+                self._writer.extent(offset, length)
+                self._due = length
+            elif kind == ZEROS:
+                self._writer.zeros(offset, length)
+            elif kind != SAME:
+                raise HostError(f"{kind} is not a kind of change")
+        return view[wanted:]
+
+    def finish(self) -> None:
+        if self._due or self._rest:
+            raise HostError("the changes end in the middle of a block")
+        order = self._order
+        length, pieces = self._writer.finish()
+        image = Image(
+            disk=order.disk,
+            size=order.size,
+            file=order.file,
+            backing=order.backing,
+            length=length,
+            pieces=pieces,
+        )
+        with opened(order.directory) as directory:
+            directory.write_part(image)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+        os.close(self._descriptor)
+
+
+@contextlib.contextmanager
+def open_changes(order: ChangesOrder, path: str, size: int) -> Iterator[ChangesSource]:
+    """Open a disk, and the sums of its former blocks."""
+    with contextlib.ExitStack() as files:
+
+        def descriptor_of(name: str) -> int:
+            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+            files.callback(os.close, descriptor)
+            return descriptor
+
+        sums = descriptor_of(order.sums) if order.sums else None
+        yield ChangesSource(FileReader(descriptor_of(path), size), sums)
+
+
+@contextlib.contextmanager
+def open_point(order: PointOrder, size: int) -> Iterator[PointSource]:
+    """Open all images of a disk in a backup."""
+    with opened(order.directory) as directory:
+        contents = directory.contents()
+        point = contents.find(order.point)
+        with open_chain(directory.descriptor, point, order.disk, contents.points) as chain:
+            if chain.size > size and not order.sums:
+                raise HostError(f"the disk in the backup has {chain.size} bytes, more than {size}")
+            yield PointSource(chain, size, sums=order.sums)

@@ -1,0 +1,384 @@
+"""Reads and writes the images of backups, with a digest for each piece of the file.
+
+A written image is append-only, except for its header, which comes last; so every piece has its digest while it is
+written. A read piece is compared with its digest before any byte of it is used.
+"""
+
+import contextlib
+import hashlib
+import os
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ganeti.base.errors import HostError
+from ganeti.node.carrier.frames import CHUNK, Pieces, split_zeros
+from ganeti.protocols.backup_manifest import PIECE, Image, Manifest, chain_of
+from ganeti.protocols.qcow2 import (
+    CLUSTER,
+    ENTRIES,
+    REGION,
+    ZERO,
+    Layout,
+    Table,
+    clusters,
+    counts,
+    entry,
+    header,
+    new_table,
+    packed,
+    parse_header,
+    position,
+    unpacked,
+)
+
+KEPT_PIECES = 2
+"""Pieces of an image in memory: the data and the tables are in different ones."""
+_PIECES_AHEAD = 4
+_HOLE = 64 << 20
+"""Maximum number of zeros in one piece of a stream."""
+
+
+class _Digests:
+    """Digests of pieces, computed and written in a thread of its own."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._waiting: queue.Queue[tuple[int, bytes | bytearray] | None] = queue.Queue(
+            _PIECES_AHEAD
+        )
+        self._failure: OSError | None = None
+        self.found: dict[int, str] = {}
+        self._thread = threading.Thread(target=self._work, name="pieces", daemon=True)
+        self._thread.start()
+
+    def put(self, number: int, piece: bytes | bytearray) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._waiting.put((number, piece))
+
+    def finish(self) -> None:
+        if self._thread.is_alive():
+            self._waiting.put(None)
+            self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _work(self) -> None:
+        while (one := self._waiting.get()) is not None:
+            number, piece = one
+            if self._failure is None:
+                try:
+                    _write(self._descriptor, piece, number * PIECE)
+                except OSError as err:
+                    self._failure = err
+            self.found[number] = hashlib.sha256(piece).hexdigest()
+
+
+def _write(descriptor: int, data: bytes | bytearray, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(descriptor, view, at)
+        view, at = view[count:], at + count
+
+
+class ImageWriter:
+    """Writes an image to a new file: extents in any order, each once."""
+
+    def __init__(self, descriptor: int, size: int, backing: str) -> None:
+        self._descriptor, self._size, self._backing = descriptor, size, backing
+        self._tables: dict[int, Table] = {}
+        self._first = bytearray(CLUSTER)
+        self._piece, self._number = self._first, 0
+        self._end = CLUSTER
+        self._digests = _Digests(descriptor)
+
+    def extent(self, offset: int, length: int) -> None:
+        """Announce `length` bytes of the disk at `offset`, whole clusters, which `append` then gets."""
+        at = self._end
+        for number in range(self._checked(offset, length)):
+            self._set(offset // CLUSTER + number, entry(at + number * CLUSTER))
+        self._end += length
+
+    def zeros(self, offset: int, length: int) -> None:
+        """Let clusters read as zeros; without a backing file they do."""
+        count = self._checked(offset, length)
+        if self._backing:
+            for number in range(count):
+                self._set(offset // CLUSTER + number, ZERO)
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Write data of the announced extents."""
+        view = memoryview(data)
+        while view:
+            part = view[: PIECE - len(self._piece)]
+            self._piece += part
+            view = view[len(part) :]
+            if len(self._piece) == PIECE:
+                self._flush()
+
+    def _flush(self) -> None:
+        if self._number:
+            self._digests.put(self._number, self._piece)
+        self._number, self._piece = self._number + 1, bytearray()
+
+    def _checked(self, offset: int, length: int) -> int:
+        if (
+            offset % CLUSTER
+            or length % CLUSTER
+            or not 0 <= offset <= self._size - length
+            or length <= 0
+        ):
+            raise HostError(
+                f"{length} bytes at {offset} are not blocks of a disk of {self._size} bytes"
+            )
+        return length // CLUSTER
+
+    def _set(self, cluster: int, value: int) -> None:
+        table = self._tables.get(cluster // ENTRIES)
+        if table is None:
+            table = self._tables[cluster // ENTRIES] = new_table()
+        table[cluster % ENTRIES] = value
+
+    def finish(self) -> tuple[int, tuple[str, ...]]:
+        """Write the tables and the header; return the length and the digests once the file is synced."""
+        if self._number * PIECE + len(self._piece) != self._end:
+            raise HostError("the data of the image is not complete")
+        directory = new_table() * clusters(clusters(self._size, REGION), ENTRIES)
+        for number, table in sorted(self._tables.items()):
+            directory[number] = entry(self._end)
+            self._tail(packed(table))
+        tables_at = self._end
+        self._tail(packed(directory))
+        counted, table_at = counts(self._end // CLUSTER)
+        layout = Layout(
+            size=self._size,
+            backing=self._backing,
+            tables_at=tables_at,
+            tables=clusters(self._size, REGION),
+            counts_at=self._end + table_at,
+            counts_clusters=(len(counted) - table_at) // CLUSTER,
+        )
+        self._tail(counted)
+        self._first[:CLUSTER] = header(layout)
+        if self._number and self._piece:
+            self._flush()
+        self._digests.put(0, self._first)
+        self._digests.finish()
+        os.fsync(self._descriptor)
+        found = self._digests.found
+        return self._end, tuple(found[number] for number in sorted(found))
+
+    def _tail(self, data: bytes) -> None:
+        self._end += len(data)
+        self.append(data)
+
+    def close(self) -> None:
+        """End the thread; idempotent."""
+        with contextlib.suppress(OSError):
+            self._digests.finish()
+
+
+@dataclass
+class ImageReader:
+    """An opened image, whose bytes are checked as they are read."""
+
+    image: Image
+    descriptor: int
+    layout: Layout = field(init=False)
+    _pieces: dict[int, bytes] = field(default_factory=dict, init=False)
+    _directory: Table = field(init=False)
+
+    def __post_init__(self) -> None:
+        image = self.image
+        if (has := os.fstat(self.descriptor).st_size) != image.length:
+            raise self._wrong(f"it has {has} bytes instead of {image.length}")
+        try:
+            self.layout = parse_header(bytes(self.read(0, CLUSTER)), image.length)
+        except HostError as err:
+            raise self._wrong(err.message) from err
+        if (self.layout.size, self.layout.backing) != (image.size, image.backing):
+            raise self._wrong("its size or its backing file is not that of the manifest")
+        length = clusters(self.layout.tables * 8, CLUSTER) * CLUSTER
+        parts = b"".join(
+            bytes(self.read(self.layout.tables_at + at, CLUSTER))
+            for at in range(0, length, CLUSTER)
+        )
+        self._directory = unpacked(parts)
+
+    def _wrong(self, why: str) -> HostError:
+        text = why if why.startswith(self.image.file) else f"{self.image.file}: {why}"
+        return HostError(text)
+
+    def read(self, at: int, length: int) -> memoryview:
+        """Return bytes of one piece of the file; HostError if the piece is not what was written."""
+        number, begin = divmod(at, PIECE)
+        return memoryview(self._piece(number))[begin : begin + length]
+
+    def _piece(self, number: int) -> bytes:
+        found = self._pieces.pop(number, None)
+        if found is None:
+            while len(self._pieces) >= KEPT_PIECES:
+                del self._pieces[next(iter(self._pieces))]
+            found = self.checked_piece(number)
+        self._pieces[number] = found
+        return found
+
+    def checked_piece(self, number: int) -> bytes:
+        """Read one piece; HostError if it is not what was written."""
+        wanted = min(PIECE, self.image.length - number * PIECE)
+        try:
+            data = os.pread(self.descriptor, wanted, number * PIECE)
+        except OSError as err:
+            raise self._wrong(f"bytes from {number * PIECE}: {err.strerror}") from err
+        if hashlib.sha256(data).hexdigest() != self.image.pieces[number]:
+            raise self._wrong(
+                f"the {wanted} bytes from {number * PIECE} are not what was written (SHA-256)"
+            )
+        return data
+
+    def table(self, region: int) -> Table | None:
+        """Return the table of a region of the disk; None if the image has nothing of it."""
+        if region >= self.layout.tables or not (value := self._directory[region]):
+            return None
+        try:
+            at = position(value, self.image.length)
+            return unpacked(bytes(self.read(at, CLUSTER)))
+        except HostError as err:
+            raise self._wrong(err.message) from err
+
+    def position(self, value: int) -> int:
+        """Return the position of a table's entry in the file."""
+        try:
+            return position(value, self.image.length)
+        except HostError as err:
+            raise self._wrong(err.message) from err
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Consecutive bytes of a disk: in an image, zeros, or in none of the images (`layer` and `is_zero` unset)."""
+
+    offset: int
+    length: int
+    layer: ImageReader | None = None
+    at: int = 0
+    is_zero: bool = False
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The images of one disk, the newest first."""
+
+    layers: list[ImageReader]
+    size: int
+
+    def extents(self) -> Iterator[Extent]:
+        """Yield the disk's extents in order; those of an image lie within one piece of its file."""
+        for region in range(clusters(self.size, REGION)):
+            begin = region * REGION
+            length = min(REGION, self.size - begin)
+            tables = [
+                (layer, table)
+                for layer in self.layers
+                if (table := layer.table(region)) is not None
+            ]
+            if tables:
+                yield from _region(begin, clusters(length, CLUSTER), tables)
+            else:
+                yield Extent(begin, length)
+
+    def pieces(self, size: int) -> Pieces:
+        """Yield the whole disk, and zeros up to `size`."""
+        done = 0
+        for one in self.extents():
+            done += one.length
+            if one.layer is None:
+                yield from _zeros(one.length)
+                continue
+            data = one.layer.read(one.at, one.length)
+            for at in range(0, one.length, CHUNK):
+                yield from split_zeros(data[at : at + CHUNK])
+        yield from _zeros(size - done)
+
+
+def _zeros(length: int) -> Pieces:
+    while length > 0:
+        part = min(length, _HOLE)
+        yield part, b""
+        length -= part
+
+
+def _region(begin: int, count: int, tables: list[tuple[ImageReader, Table]]) -> Iterator[Extent]:
+    """Join the clusters of one region to extents."""
+    now: Extent | None = None
+    for number in range(count):
+        one = _cluster(begin + number * CLUSTER, number, tables)
+        if now is not None and _continues(now, one):
+            now = Extent(now.offset, now.length + CLUSTER, now.layer, now.at, now.is_zero)
+            continue
+        if now is not None:
+            yield now
+        now = one
+    if now is not None:
+        yield now
+
+
+def _cluster(offset: int, number: int, tables: list[tuple[ImageReader, Table]]) -> Extent:
+    for layer, table in tables:
+        if value := table[number]:
+            if value == ZERO:
+                return Extent(offset, CLUSTER, is_zero=True)
+            return Extent(offset, CLUSTER, layer, layer.position(value))
+    return Extent(offset, CLUSTER)
+
+
+def _continues(now: Extent, one: Extent) -> bool:
+    if (now.layer, now.is_zero) != (one.layer, one.is_zero):
+        return False
+    return now.layer is None or (now.at + now.length == one.at and one.at % PIECE != 0)
+
+
+def open_image(directory: int, image: Image) -> int:
+    """Open a regular file of the directory, never a link; HostError if there is none."""
+    try:
+        descriptor = os.open(
+            image.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory
+        )
+    except OSError as err:
+        raise HostError(f"{image.file}: {err.strerror}") from err
+    return descriptor
+
+
+@contextlib.contextmanager
+def open_chain(
+    directory: int, point: Manifest, disk: str, known: Mapping[str, Manifest]
+) -> Iterator[Chain]:
+    """Open all images of a disk. What is open stays readable, whatever happens to the names."""
+    with contextlib.ExitStack() as opened:
+        layers = []
+        for image in chain_of(point, disk, known):
+            descriptor = open_image(directory, image)
+            opened.callback(os.close, descriptor)
+            layers.append(ImageReader(image, descriptor))
+        yield Chain(layers, layers[0].image.size)
+
+
+def remove(name: str, directory: int) -> None:
+    """Remove a file of the directory, if it exists."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=directory)
+
+
+def new_image(directory: int, name: str) -> int:
+    """Create a file of the directory instead of the rest of an earlier attempt."""
+    remove(name, directory)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(name, flags, 0o600, dir_fd=directory)
+
+
+def open_directory(path: Path) -> int:
+    """Open the directory of one instance's backups, never a link."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,0 +1,164 @@
+"""The program that merges or checks backups: `python -m ganeti.node.backups.program ACTION DIRECTORY LOG [POINT...]`.
+
+It runs as a task of the node, and prints its result as JSON.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import GanetiError, HostError
+from ganeti.base.terminal import say
+from ganeti.model import wire
+from ganeti.node.backups.directory import NEW, BackupDirectory, Contents, opened
+from ganeti.node.backups.images import Chain, ImageReader, ImageWriter, new_image, open_image
+from ganeti.node.carrier.frames import CHUNK
+from ganeti.node.carrier.progress import ProgressFile
+from ganeti.protocols.backup_manifest import PIECE, Image, Manifest, chain_of
+from ganeti.rpc.procedures.backups import PointCheck
+
+
+def prune(directory: BackupDirectory, names: Sequence[str], report: ProgressFile) -> None:
+    """Remove backups, one after the other; each is removed completely, or not at all."""
+    with directory.locked():
+        for number, name in enumerate(names):
+            contents = directory.settle()
+            if contents.problems:
+                raise HostError(
+                    f"nothing is removed while a manifest is damaged: {'; '.join(contents.problems.values())}"
+                )
+            point = contents.points.get(name)
+            if point is None:
+                continue
+            child = contents.child(name)
+            if child is not None:
+                part = f"merging {name} into {child.point} ({number + 1} of {len(names)})"
+                _merge(directory, point, child, report, part)
+            directory.remove_point(point)
+
+
+def _merge(
+    directory: BackupDirectory, point: Manifest, child: Manifest, report: ProgressFile, part: str
+) -> None:
+    """Let `child` no longer need `point`."""
+    images = []
+    for image in child.disks:
+        below = point.image(image.disk)
+        if below is None or image.backing != below.file:
+            images.append(image)
+        else:
+            images.append(_merged(directory, image, below, report, part))
+    directory.begin_merge(child, point, images)
+
+
+def _merged(
+    directory: BackupDirectory, image: Image, below: Image, report: ProgressFile, part: str
+) -> Image:
+    """Write the new form of an image, with the blocks of the one below it; every piece that is read is checked."""
+    with contextlib.ExitStack() as files:
+
+        def reader(one: Image) -> ImageReader:
+            descriptor = open_image(directory.descriptor, one)
+            files.callback(os.close, descriptor)
+            return ImageReader(one, descriptor)
+
+        chain = Chain([reader(image), reader(below)], image.size)
+        target = new_image(directory.descriptor, image.file + NEW)
+        files.callback(os.close, target)
+        writer = ImageWriter(target, image.size, below.backing)
+        files.callback(writer.close)
+        for one in chain.extents():
+            if one.is_zero:
+                writer.zeros(one.offset, one.length)
+            elif one.layer is not None:
+                writer.extent(one.offset, one.length)
+                data = one.layer.read(one.at, one.length)
+                for at in range(0, one.length, CHUNK):
+                    writer.append(data[at : at + CHUNK])
+            report.of_part(part, one.offset + one.length, image.size)
+        length, pieces = writer.finish()
+    return replace(image, backing=below.backing, length=length, pieces=pieces)
+
+
+def check(directory: BackupDirectory, report: ProgressFile) -> list[PointCheck]:
+    """Read every image; return for each backup what is wrong with it, the oldest first."""
+    with directory.locked():
+        contents = directory.complete()
+    problems = {
+        image.file: _problems(directory, image, report)
+        for point in contents.points.values()
+        for image in point.disks
+    }
+    checks = [
+        PointCheck(point=point.point, problems=_problems_of(point, contents, problems))
+        for point in contents.points.values()
+    ]
+    checks += [
+        PointCheck(point=name, problems=[problem]) for name, problem in contents.problems.items()
+    ]
+    return checks
+
+
+def _problems_of(
+    point: Manifest, contents: Contents, problems: Mapping[str, list[str]]
+) -> list[str]:
+    found = []
+    for number, image in enumerate(point.disks):
+        try:
+            needed = chain_of(point, image.disk, contents.points)
+        except HostError as err:
+            found.append(f"disk {number}: {err}")
+            continue
+        found += [f"disk {number}: {why}" for one in needed for why in problems[one.file]]
+    return found
+
+
+def _problems(directory: BackupDirectory, image: Image, report: ProgressFile) -> list[str]:
+    """Return what is wrong with one image."""
+    try:
+        descriptor = open_image(directory.descriptor, image)
+    except HostError as err:
+        return [str(err)]
+    found = []
+    try:
+        reader = ImageReader(image, descriptor)
+        for number in range(len(image.pieces)):
+            try:
+                reader.checked_piece(number)
+            except HostError as err:
+                found.append(str(err))
+            report.of_part(image.file, min(image.length, (number + 1) * PIECE), image.length)
+        if not found:
+            for _ in Chain([reader], image.size).extents():
+                pass
+    except (HostError, OSError) as err:
+        found.append(str(err))
+    finally:
+        os.close(descriptor)
+    return found
+
+
+def main(argv: Sequence[str]) -> int:
+    """Carry out an action; print the result as JSON, or an error."""
+    action, path, log_path, *names = argv
+    report = ProgressFile(Path(log_path))
+    try:
+        result = list[PointCheck]()
+        with opened(path) as directory:
+            if action == "check":
+                result = check(directory, report)
+            else:
+                prune(directory, names, report)
+    except (GanetiError, OSError) as err:
+        say(str(err), file=sys.stderr)
+        return 1
+    say(wire.encode(result).decode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

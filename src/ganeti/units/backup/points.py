@@ -1,0 +1,209 @@
+"""The directories with an instance's incremental backups: found, checked, pruned."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from msgspec import structs
+
+from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, RpcError
+from ganeti.base.identifiers import host_name, is_absolute_path
+from ganeti.config.resolve import full_name, resolve_node
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.objects import Node
+from ganeti.model.opcodes.points import OnBackups, OpBackupCheck, OpBackupPrune
+from ganeti.model.retention import Retention, kept
+from ganeti.protocols.backup_manifest import check_point
+from ganeti.rpc.procedures.backups import (
+    BACKUP_CHECK,
+    BACKUP_LIST,
+    BACKUP_PRUNE,
+    BackupListing,
+    BackupsOf,
+    PointInfo,
+    PrunePoints,
+)
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+from ganeti.units.telling import showing
+
+DEFAULT_TARGET = "/srv/ganeti/backup"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A directory on a node, and the backups of one instance in it, the oldest first."""
+
+    node: Node
+    target: str
+    instance: str
+    points: list[PointInfo] = field(default_factory=list)
+
+    @property
+    def words(self) -> str:
+        return f"{self.node.name}:{self.target}"
+
+    @property
+    def args(self) -> BackupsOf:
+        return BackupsOf(target=self.target, instance_name=self.instance)
+
+    def has(self, name: str) -> bool:
+        """Return whether the backup is here, and usable."""
+        return any(one.point == name and not one.problem for one in self.points)
+
+    def find(self, name: str | None) -> PointInfo:
+        """Return a backup, by default the last one; PrereqError with the existing ones."""
+        usable = {one.point: one for one in self.points if not one.problem}
+        found = usable.get(name) if name else next(reversed(usable.values()), None)
+        if found is None:
+            raise PrereqError(
+                f"{self.words} has no usable backup {name or ''} of {self.instance}; it has"
+                f" {', '.join(usable) or 'none'}",
+                ErrorCode.UNKNOWN_ENTITY,
+            )
+        return found
+
+
+def check_place(op: OnBackups) -> None:
+    """Refuse directories that cannot be meant."""
+    if op.target is not None:
+        if not is_absolute_path(op.target):
+            raise InputError("must be an absolute path", "target")
+        if op.node is None:
+            raise InputError("name the node of the directory (--node)", "target")
+
+
+async def listings(ctx: UnitContext, nodes: Sequence[Node]) -> dict[str, BackupListing]:
+    """Return the backups on the nodes that answer, by the UUID of the node."""
+    answers = await ctx.call_all(nodes, BACKUP_LIST, Nothing())
+    found = dict[str, BackupListing]()
+    for node, answer in zip(nodes, answers.values(), strict=True):
+        if isinstance(answer, RpcError):
+            ctx.warn(f"{answer}; backups on that node are left out")
+        else:
+            found[node.uuid] = answer
+    return found
+
+
+async def places(ctx: UnitContext, op: OnBackups, name: str) -> list[Place]:
+    """Return the directories that the request allows and that have backups of the instance."""
+    nodes = [resolve_node(ctx.snapshot, op.node)] if op.node else list(ctx.snapshot.online_nodes())
+    found = []
+    for uuid, listing in (await listings(ctx, nodes)).items():
+        for target in dict.fromkeys(one.target for one in listing.points):
+            points = [one for one in listing.points if (one.target, one.instance) == (target, name)]
+            if points and op.target in (None, target):
+                node = next(one for one in nodes if one.uuid == uuid)
+                found.append(Place(node, target, name, points))
+    return found
+
+
+async def only_place(ctx: UnitContext, op: OnBackups, name: str) -> Place:
+    """Return the directory with the backups of the instance; PrereqError unless it is exactly one."""
+    found = await places(ctx, op, name)
+    if len(found) != 1:
+        why = (
+            f"several directories have backups of {name} ({', '.join(one.words for one in found)}); choose one with"
+            " --node and --target"
+            if found
+            else f"no node that answers has a backup of {name} there; gnt-backup points shows all"
+        )
+        raise PrereqError(why, ErrorCode.UNKNOWN_ENTITY)
+    return found[0]
+
+
+OpT = TypeVar("OpT", bound=OnBackups)
+
+
+class OnPlace(LogicalUnit[OpT, Place]):
+    """A unit on the backups of one name, whose instance need not exist any more."""
+
+    name: str
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        self.name = full_name(snapshot, self.op.instance_name)
+        return [lock(Level.INSTANCE, self.name), lock(Level.NODE, ALL, Mode.SHARED)]
+
+    def check_arguments(self) -> None:
+        if host_name(self.op.instance_name, "instance_name") != self.op.instance_name:
+            raise InputError("must be in lower case", "instance_name")
+        check_place(self.op)
+
+    async def check_prereq(self, ctx: UnitContext) -> Place:
+        if (uuid := self.op.instance_uuid) is not None:
+            named = ctx.snapshot.instance_by_name(self.name)
+            if named is None or named.uuid != uuid:
+                raise InputError("is not the UUID of the named instance", "instance_uuid")
+        return await only_place(ctx, self.op, self.name)
+
+
+class LUBackupPrune(OnPlace[OpBackupPrune]):
+    """Remove the backups that no rule keeps."""
+
+    def check_arguments(self) -> None:
+        super().check_arguments()
+        rules = structs.asdict(self.op)
+        numbers = {name: value for name, value in rules.items() if name.startswith("keep_")}
+        for name, value in numbers.items():
+            if value < 0:
+                raise InputError("must not be negative", name)
+        if not any(numbers.values()):
+            raise InputError("pass at least one rule, for example --keep-daily=7", "keep_last")
+
+    def _decided(self, place: Place) -> dict[str, Any]:
+        op = self.op
+        rules = Retention(
+            last=op.keep_last,
+            hourly=op.keep_hourly,
+            daily=op.keep_daily,
+            weekly=op.keep_weekly,
+            monthly=op.keep_monthly,
+            yearly=op.keep_yearly,
+        )
+        usable = [(one.point, one.time) for one in place.points if not one.problem]
+        reasons = kept(usable, rules)
+        return {
+            "kept": [{"point": name, "why": why} for name, why in reasons.items()],
+            "removed": [name for name, _ in usable if name not in reasons],
+        }
+
+    def dry_run_result(self, ctx: UnitContext, plan: Place) -> Any:
+        del ctx
+        return self._decided(plan)
+
+    async def execute(self, ctx: UnitContext, plan: Place) -> Outcome:
+        decided = self._decided(plan)
+        names = decided["removed"]
+        if names:
+            ctx.step(f"removing {len(names)} backups of {plan.instance} in {plan.words}")
+            args = PrunePoints(target=plan.target, instance_name=plan.instance, points=names)
+            async with showing(ctx, plan.node, "backups"):
+                await ctx.call(plan.node, BACKUP_PRUNE, args)
+        return Outcome(decided)
+
+
+class LUBackupCheck(OnPlace[OpBackupCheck]):
+    """Compare all backups of a name with their digests."""
+
+    async def execute(self, ctx: UnitContext, plan: Place) -> Outcome:
+        ctx.step(f"reading the backups of {plan.instance} in {plan.words}")
+        async with showing(ctx, plan.node, "backups"):
+            found = await ctx.call(plan.node, BACKUP_CHECK, plan.args)
+        good = [one.point for one in found if not one.problems]
+        bad = [f"{one.point}: {why}" for one in found for why in one.problems]
+        if bad:
+            raise ExecError(
+                f"{len(bad)} problems of the backups of {plan.instance} in {plan.words}: {'; '.join(bad)};"
+                f" these can be restored: {', '.join(good) or 'none'}"
+            )
+        return Outcome([{"point": name, "problems": []} for name in good])
+
+
+def check_point_name(name: str | None) -> None:
+    """Refuse what cannot be the name of a backup."""
+    if name is not None:
+        check_point(name)

@@ -1,0 +1,264 @@
+"""A new backup of an instance: its changed blocks, in a directory on a node."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.config.fill import filled_beparams, instance_spec
+from ganeti.config.resolve import resolve_node
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.jobs.undo_log import UndoLog
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import Consistency
+from ganeti.model.objects import Instance, Node
+from ganeti.model.opcodes.points import OpBackupSave
+from ganeti.protocols.export_description import RAW, format_description
+from ganeti.rpc.procedures.backups import (
+    BACKUP_BEGIN,
+    BACKUP_COMMIT,
+    BackupBegun,
+    CommitPoint,
+    PointInfo,
+)
+from ganeti.rpc.procedures.streams import DiskEnd, PointEnd, StreamResult, SumsEnd
+from ganeti.units.backup.description import described
+from ganeti.units.backup.points import DEFAULT_TARGET, Place, check_place, places
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import (
+    InstanceUnit,
+    check_not_migrating,
+    is_running,
+    primary_node,
+)
+from ganeti.units.instance.snapshot_checks import check_not_rolling_back
+from ganeti.units.mirrors.opening import disks_ready
+from ganeti.units.node_choice import check_online
+from ganeti.units.transfers import SLACK, Load, Route, carry, make_route
+from ganeti.units.undo.transfers import AbandonBackup
+
+MIB = 1024 * 1024
+SUM_BYTES, BLOCK = 32, 64 * 1024
+
+
+@dataclass(frozen=True)
+class SavePlan:
+    """The instance, its node, and the directory for the backup."""
+
+    instance: Instance
+    source: Node
+    place: Place
+
+
+class LUBackupSave(InstanceUnit[OpBackupSave, SavePlan]):
+    """Write a backup of all disks; it appears completely, or not at all."""
+
+    hook = "instance-backup"
+
+    def check_arguments(self) -> None:
+        check_place(self.op)
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        return [
+            lock(Level.INSTANCE, self.instance(snapshot).name),
+            lock(Level.NODE, ALL, Mode.SHARED),
+        ]
+
+    async def check_prereq(self, ctx: UnitContext) -> SavePlan:
+        instance = self.instance(ctx.snapshot)
+        check_not_migrating(instance)
+        check_not_rolling_back(instance)
+        if not instance.disks:
+            raise PrereqError(f"{instance.name} has no disks", ErrorCode.WRONG_STATE)
+        source = primary_node(ctx, instance)
+        check_online(source)
+        place = await self._place(ctx, instance)
+        check_online(place.node)
+        if await is_running(ctx, source, instance):
+            raise PrereqError(
+                f"{instance.name} runs; run: gnt-instance shutdown {instance.name}",
+                ErrorCode.WRONG_STATE,
+            )
+        return SavePlan(instance, source, place)
+
+    async def _place(self, ctx: UnitContext, instance: Instance) -> Place:
+        """Return the requested directory, or the only one that has backups of the instance."""
+        op, name = self.op, instance.name
+        found = await places(ctx, op, name)
+        if len(found) == 1:
+            return found[0]
+        if op.node is not None and (op.target is not None or not found):
+            return Place(resolve_node(ctx.snapshot, op.node), op.target or DEFAULT_TARGET, name)
+        where = ", ".join(one.words for one in found) or "none"
+        raise PrereqError(
+            f"name the node for the backup of {name} (--node), and its directory (--target); there are backups in:"
+            f" {where}",
+            ErrorCode.WRONG_INPUT,
+        )
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: SavePlan
+    ) -> dict[str, str]:
+        return {
+            "BACKUP_ACTION": "save",
+            "BACKUP_NODE": plan.place.node.name,
+            "BACKUP_TARGET": plan.place.target,
+        }
+
+    def dry_run_result(self, ctx: UnitContext, plan: SavePlan) -> Any:
+        del ctx, plan
+        return {"point": "", "parent": "", "stored": 0, "consistency": None}
+
+    async def execute(self, ctx: UnitContext, plan: SavePlan) -> Outcome:
+        place = plan.place
+        begun = await ctx.call(place.node, BACKUP_BEGIN, place.args)
+        self._check_space(plan, begun)
+        saving = _Saving(ctx, plan, begun.last, _point_name(ctx.now, place.points), self.op.full)
+        info = await saving.run()
+        ctx.info(f"backup {info.point}: {info.stored // MIB} MiB in {place.words}")
+        return Outcome(
+            {
+                "point": info.point,
+                "parent": info.parent if saving.has_base else "",
+                "stored": info.stored,
+                "consistency": info.consistency and info.consistency.value,
+            }
+        )
+
+    def _check_space(self, plan: SavePlan, begun: BackupBegun) -> None:
+        """Refuse a full backup that does not fit; the size of changes is unknown."""
+        needed = sum(disk.size for disk in plan.instance.disks)
+        if (self.op.full or begun.last is None) and begun.free < needed:
+            raise PrereqError(
+                f"{plan.place.words} has {begun.free} MiB free, and a full backup may need {needed} MiB",
+                ErrorCode.NO_RESOURCES,
+            )
+
+
+def _point_name(now: float, points: list[PointInfo]) -> str:
+    """Return a name from the time that no backup in the directory has."""
+    name, taken = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now)), {one.point for one in points}
+    names = [name, *(f"{name}-{number}" for number in range(2, len(points) + 3))]
+    return next(one for one in names if one not in taken)
+
+
+@dataclass
+class _Saving:
+    ctx: UnitContext
+    plan: SavePlan
+    last: PointInfo | None
+    point: str
+    full: bool
+    has_base: bool = False
+
+    async def run(self) -> PointInfo:
+        ctx, plan = self.ctx, self.plan
+        instance, place = plan.instance, plan.place
+        uuids = [disk.uuid for disk in instance.disks]
+        async with ctx.undo_log() as undo:
+            await undo.push(
+                AbandonBackup(
+                    node=place.node.uuid,
+                    instance=instance.name,
+                    target=place.target,
+                    point=self.point,
+                    disks=uuids,
+                )
+            )
+            route = await make_route(ctx, undo, instance.name, plan.source, place.node)
+            back = await make_route(ctx, undo, instance.name, place.node, plan.source)
+            async with disks_ready(ctx, instance):
+                for disk in instance_spec(ctx.snapshot, instance).disks:
+                    await self._save(undo, route, back, disk)
+            ctx.step("finishing the backup")
+            info = await ctx.call(place.node, BACKUP_COMMIT, self._manifest(uuids))
+            undo.commit()
+        return info
+
+    def _base(self, disk: DiskSpec) -> str:
+        """Return the backup that has the unchanged blocks of a disk; '' for none."""
+        if self.full or self.last is None:
+            return ""
+        sizes = {one.disk: one.size for one in self.last.disks}
+        return (
+            self.last.point if sizes.get(disk.uuid, disk.size * MIB + 1) <= disk.size * MIB else ""
+        )
+
+    async def _save(self, undo: UndoLog, route: Route, back: Route, disk: DiskSpec) -> None:
+        base, place = self._base(disk), self.plan.place
+        sums = ""
+        if base:
+            self.has_base = True
+            self.ctx.step(f"comparing disk {disk.index} with backup {base}")
+            sums = await self._sums(undo, back, disk, base)
+        else:
+            self.ctx.step(f"saving disk {disk.index} ({disk.size} MiB) to {place.words}")
+        size = disk.size * MIB
+        source = DiskEnd(
+            instance=instance_spec(self.ctx.snapshot, self.plan.instance),
+            index=disk.index,
+            changes=True,
+            sums=sums,
+        )
+        target = self._end(disk, self.point, parent=base)
+        await carry(self.ctx, undo, route, self._load(disk, source, target, size))
+
+    async def _sums(self, undo: UndoLog, back: Route, disk: DiskSpec, base: str) -> str:
+        """Bring the sums of the last backup's blocks to the instance's node; return the token of the file."""
+        source = self._end(disk, base, sums=True)
+        size = disk.size * MIB // BLOCK * SUM_BYTES
+        token = self.ctx.ids.token()
+        load = self._load(disk, source, SumsEnd(), size)
+        await carry(self.ctx, undo, back, load, token=token)
+        return token
+
+    def _end(self, disk: DiskSpec, point: str, *, parent: str = "", sums: bool = False) -> PointEnd:
+        place = self.plan.place
+        return PointEnd(
+            target=place.target,
+            instance=place.instance,
+            point=point,
+            disk=disk.uuid,
+            size=disk.size * MIB,
+            parent=parent,
+            sums=sums,
+        )
+
+    @staticmethod
+    def _load(
+        disk: DiskSpec, source: DiskEnd | PointEnd, target: PointEnd | SumsEnd, size: int
+    ) -> Load:
+        limit = size + size // 8 + SLACK
+        return Load(f"disk {disk.index}", size, limit, source, target)
+
+    def _manifest(self, uuids: list[str]) -> CommitPoint:
+        ctx, plan = self.ctx, self.plan
+        instance = plan.instance
+        if instance.osparams_private:
+            ctx.warn("private OS parameters are not in the backup; pass them to an import of it")
+        public = replace(instance, osparams_private={})
+        nothing = StreamResult(data_bytes=0, seconds=0.0)
+        description = described(
+            public,
+            plan.source.name,
+            int(ctx.now),
+            [nothing] * len(instance.disks),
+            compression="none",
+            data=RAW,
+        )
+        return CommitPoint(
+            target=plan.place.target,
+            instance_name=instance.name,
+            point=self.point,
+            disks=uuids,
+            instance_uuid=instance.uuid,
+            time=ctx.now,
+            parent=self.last.point if self.last else "",
+            consistency=Consistency.DOWN,
+            description=format_description(description, filled_beparams(ctx.snapshot, instance)),
+        )

@@ -1,0 +1,132 @@
+"""Incremental backups by the real commands, between real nodes of a local cluster."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.test_gnt_backup import add, digests, disks_of, install_os
+from tests.support.local_cluster import LocalCluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+NewName = Callable[[], str]
+BLOCK = 64 * 1024
+
+
+def save(cluster: LocalCluster, *words: str) -> tuple[str, str]:
+    """Make a backup; its name and what the command said."""
+    said = cluster.ok("gnt-backup", "save", *words).out
+    found = re.search(r"^Backup (\S+) of", said, re.MULTILINE)
+    assert found, said
+    return found[1], said
+
+
+def backups_of(cluster: LocalCluster, node: int, instance: str) -> Path:
+    return cluster.node(node).paths.below(f"/srv/ganeti/backup/{instance}")
+
+
+def change(disk: Path, blocks: list[int], data: bytes | None = None) -> None:
+    with disk.open("r+b") as target:
+        for block in blocks:
+            target.seek(block * BLOCK)
+            target.write(data or os.urandom(BLOCK))
+
+
+@pytest.mark.requirement("S132")
+def test_instance_is_restored_to_each_backup_also_after_a_prune(
+    cluster: LocalCluster, new_name: NewName
+) -> None:
+    install_os(cluster, "empty", ["create", "verify"])
+    short, new = new_name(), new_name()
+    add(cluster, short, "empty")
+    name = cluster.value("instance", short, "name")
+    disks = disks_of(cluster, 1, short)
+    states, points = [digests(disks)], [save(cluster, "-n", "node2", short)[0]]
+    for blocks in ([1, 2, 40], [2, 63], []):
+        change(disks[0], blocks)
+        change(disks[1], blocks[:1], bytes(BLOCK))
+        point, said = save(cluster, short)
+        assert f"based on {points[-1]}" in said
+        states.append(digests(disks))
+        points.append(point)
+    place = backups_of(cluster, 2, name)
+    sizes = {one.name: one.stat().st_size for one in place.glob("*.qcow2")}
+    assert sum(size for file, size in sizes.items() if file.startswith(points[2])) < 3 * 2**20
+    newest = json.loads((place / f"{points[-1]}.json").read_text())
+    for disk, image in zip(disks, newest["disks"], strict=True):
+        copy = subprocess.run(
+            ["qemu-img", "compare", "-f", "raw", "-F", "qcow2", str(disk), image["file"]],
+            cwd=place, check=False, capture_output=True, text=True,
+        )  # fmt: skip
+        assert copy.returncode == 0, copy.stderr + copy.stdout
+    listed = cluster.ok("gnt-backup", "points", "--no-headers", "-o", "backup", name).lines
+    assert listed == points
+    cluster.ok("gnt-backup", "check", name)
+
+    def restores(point: str, state: list[str]) -> bool:
+        change(disks[0], [0, 2, 5])
+        cluster.ok("gnt-backup", "restore", "-f", "--point", point, short)
+        return digests(disks) == state
+
+    assert all(map(restores, points, states))
+    cluster.ok("gnt-backup", "prune", "--keep-last", "2", name)
+    assert (
+        cluster.ok("gnt-backup", "points", "--no-headers", "-o", "backup", name).lines == points[2:]
+    )
+    assert all(map(restores, points[2:], states[2:]))
+    cluster.ok(
+        "gnt-backup",
+        "import",
+        "-t",
+        "file",
+        "-n",
+        "node3",
+        "--src-dir",
+        name,
+        "--backup",
+        points[2],
+        new,
+    )
+    assert digests(disks_of(cluster, 3, new)) == states[2]
+    assert len(list(place.iterdir())) == 2 * 3
+    for number in (1, 2, 3):
+        paths = cluster.node(number).paths
+        assert not list(paths.transfer_keys.glob("*"))
+        assert not list(paths.streams.glob("*"))
+        assert not paths.image_work.exists() or not list(paths.image_work.iterdir())
+    for one in (short, new):
+        cluster.ok("gnt-instance", "remove", "-f", one)
+
+
+@pytest.mark.requirement("S135")
+def test_damaged_backup_is_named_and_the_others_remain(
+    cluster: LocalCluster, new_name: NewName
+) -> None:
+    install_os(cluster, "bare", ["create", "verify"])
+    short = new_name()
+    add(cluster, short, "bare")
+    name = cluster.value("instance", short, "name")
+    disks = disks_of(cluster, 1, short)
+    first, _ = save(cluster, "-n", "node3", short)
+    before = digests(disks)
+    change(disks[0], [7])
+    second, _ = save(cluster, short)
+    place = backups_of(cluster, 3, name)
+    [image] = [one for one in place.glob(f"{second}.*.qcow2") if one.stat().st_size > 5 * BLOCK]
+    content = bytearray(image.read_bytes())
+    content[BLOCK + 100] ^= 1
+    image.write_bytes(content)
+    said = cluster.fails("gnt-backup", "check", name)
+    assert image.name in said
+    assert f"these can be restored: {first}" in said
+    said = cluster.fails("gnt-backup", "restore", "-f", short)
+    assert "SHA-256" in said
+    assert "gnt-backup restore" in cluster.fails("gnt-instance", "startup", short)
+    cluster.ok("gnt-backup", "restore", "-f", "--point", first, short)
+    assert digests(disks) == before
+    cluster.ok("gnt-instance", "remove", "-f", short)

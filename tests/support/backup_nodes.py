@@ -1,0 +1,127 @@
+"""Model nodes that also have incremental backups: what each has of every disk, by words."""
+
+from dataclasses import dataclass, field
+
+from ganeti.base.errors import HostError
+from ganeti.rpc.procedures.backups import (
+    BackupBegun,
+    BackupListing,
+    BackupsOf,
+    CommitPoint,
+    NewPoint,
+    PointCheck,
+    PointContent,
+    PointDisk,
+    PointInfo,
+    PointOf,
+    PrunePoints,
+    TargetInfo,
+)
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.streams import ReceiveArgs, SendArgs
+from tests.support.export_nodes import MIB, ExportNode
+
+
+@dataclass
+class Stored:
+    """A backup, its description, and the content of each disk by the disk's UUID."""
+
+    info: PointInfo
+    description: str
+    contents: dict[str, str]
+    parents: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class BackupNode(ExportNode):
+    """A model node with directories for backups."""
+
+    points: dict[tuple[str, str], list[Stored]] = field(default_factory=dict)
+    written: dict[tuple[str, str, str], tuple[str, str, int]] = field(default_factory=dict)
+    """Target, backup, disk -> content, parent and bytes of images that no backup has yet."""
+    damaged: set[str] = field(default_factory=set)
+    space: int = 100_000
+
+    def on_backup_list(self, args: Nothing) -> BackupListing:
+        found = [one.info for stored in self.points.values() for one in stored]
+        targets = [TargetInfo(target=target, free=self.space) for target, _ in self.points]
+        return BackupListing(targets=targets, points=found)
+
+    def _of(self, args: BackupsOf) -> list[Stored]:
+        return self.points.setdefault((args.target, args.instance_name), [])
+
+    def on_backup_begin(self, args: BackupsOf) -> BackupBegun:
+        had = self._of(args)
+        return BackupBegun(last=had[-1].info if had else None, free=self.space)
+
+    def on_backup_commit(self, args: CommitPoint) -> PointInfo:
+        had = self._of(args)
+        for one in had:
+            if one.info.point == args.point:
+                return one.info
+        if (had[-1].info.point if had else "") != args.parent:
+            raise HostError("another backup was made meanwhile")
+        images = {disk: self.written.pop((args.target, args.point, disk)) for disk in args.disks}
+        info = PointInfo(
+            target=args.target,
+            instance=args.instance_name,
+            point=args.point,
+            instance_uuid=args.instance_uuid,
+            time=args.time,
+            parent=args.parent,
+            consistency=args.consistency,
+            stored=MIB,
+            disks=[PointDisk(disk=disk, size=size) for disk, (_, _, size) in images.items()],
+        )
+        contents = {disk: content for disk, (content, _, _) in images.items()}
+        parents = {disk: parent for disk, (_, parent, _) in images.items()}
+        had.append(Stored(info, args.description, contents, parents))
+        return info
+
+    def on_backup_abandon(self, args: NewPoint) -> Nothing:
+        for disk in args.disks:
+            self.written.pop((args.target, args.point, disk), None)
+        return Nothing()
+
+    def stored(self, args: BackupsOf, point: str) -> Stored:
+        found = next((one for one in self._of(args) if one.info.point == point), None)
+        if found is None:
+            raise HostError(f"backup {point}: it does not exist")
+        return found
+
+    def on_backup_info(self, args: PointOf) -> PointContent:
+        found = self.stored(args, args.point)
+        return PointContent(description=found.description, info=found.info)
+
+    def on_backup_prune(self, args: PrunePoints) -> Nothing:
+        self._of(args)[:] = [one for one in self._of(args) if one.info.point not in args.points]
+        return Nothing()
+
+    def on_backup_check(self, args: BackupsOf) -> list[PointCheck]:
+        return [
+            PointCheck(
+                point=one.info.point,
+                problems=["x.qcow2: not what was written"]
+                if one.info.point in self.damaged
+                else [],
+            )
+            for one in self._of(args)
+        ]
+
+    # --- streams ---
+
+    def _read(self, args: SendArgs) -> str:
+        if args.point is None:
+            return super()._read(args)
+        where = BackupsOf(target=args.point.target, instance_name=args.point.instance)
+        found = self.stored(where, args.point.point)
+        if found.info.point in self.damaged:
+            raise HostError("x.qcow2: not what was written (SHA-256)")
+        return found.contents[args.point.disk]
+
+    def _write(self, args: ReceiveArgs, content: str) -> None:
+        if args.point is not None:
+            one = args.point
+            self.written[one.target, one.point, one.disk] = (content, one.parent, one.size)
+        else:
+            super()._write(args, content)

@@ -1,0 +1,150 @@
+"""One instance's directory of backups on a real file system, used as the node does it, without a network."""
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ganeti.model.names import Consistency
+from ganeti.node.backups.directory import opened
+from ganeti.node.backups.ends import ChangesSource, FileReader, ImageSink, open_point
+from ganeti.node.backups.program import check, prune
+from ganeti.node.carrier.order import ImageOrder, PointOrder
+from ganeti.node.carrier.progress import ProgressFile
+from ganeti.protocols.backup_manifest import Image, Manifest, image_file
+
+BLOCK = 64 * 1024
+DISK = "11111111-0000-4000-8000-000000000000"
+
+
+@dataclass
+class BackupStore:
+    """Backups of one disk, and the bytes that each of them must give back."""
+
+    path: Path
+    work: Path
+    expected: dict[str, bytes] = field(default_factory=dict)
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        self.path.mkdir(exist_ok=True)
+
+    def save(self, data: bytes, *, full: bool = False) -> str:
+        """Make a backup; it counts once its manifest is there."""
+        self.made += 1
+        point = f"20261127-{self.made:06}"
+        with opened(self.path) as directory:
+            with directory.locked():
+                last = directory.settle().last
+            parent = None if full or last is None else last
+            sums = self._sums(parent) if parent else None
+            base = parent and parent.image(DISK)
+            file = image_file(point, DISK)
+            order = ImageOrder(
+                directory=str(self.path),
+                file=file,
+                backing=base.file if base else "",
+                disk=DISK,
+                size=len(data),
+            )
+            self._write(order, data, sums)
+            image = Image(disk=DISK, size=0, file=file, length=0, pieces=())
+            new = Manifest(
+                instance="web1", instance_uuid="i", point=point, number=0, time=float(self.made),
+                parent=last.point if last else "", consistency=Consistency.DOWN, disks=(image,), description="",
+            )  # fmt: skip
+            with directory.locked():
+                directory.commit(new)
+        self.expected[point] = data
+        return point
+
+    def _sums(self, parent: Manifest) -> bytes:
+        order = PointOrder(directory=str(self.path), point=parent.point, disk=DISK, sums=True)
+        with open_point(order, 0) as source:
+            return b"".join(bytes(data) for _, data in source.pieces())
+
+    def _write(self, order: ImageOrder, data: bytes, sums: bytes | None) -> None:
+        disk, known = self.work / "disk", self.work / "sums"
+        disk.write_bytes(data)
+        known.write_bytes(sums or b"")
+        with disk.open("rb") as opened_disk, known.open("rb") as opened_sums:
+            reader = FileReader(opened_disk.fileno(), len(data))
+            source = ChangesSource(reader, None if sums is None else opened_sums.fileno())
+            with closing(ImageSink(order)) as sink:
+                for zeros, piece in source.pieces():
+                    sink.take(zeros, piece)
+                source.finish()
+                sink.finish()
+
+    def prune(self, *points: str) -> None:
+        with opened(self.path) as directory:
+            prune(directory, points, ProgressFile(self.work / "log"))
+        for point in points:
+            self.expected.pop(point, None)
+
+    def names(self) -> list[str]:
+        with opened(self.path) as directory:
+            return list(directory.contents().points)
+
+    def read(self, point: str, size: int = 0) -> bytes:
+        with opened(self.path) as directory, directory.locked():
+            directory.complete()
+        order = PointOrder(directory=str(self.path), point=point, disk=DISK)
+        with open_point(order, size or len(self.expected[point])) as source:
+            return b"".join(bytes(zeros) or bytes(data) for zeros, data in source.pieces())
+
+    def problems(self) -> dict[str, list[str]]:
+        with opened(self.path) as directory:
+            found = check(directory, ProgressFile(self.work / "log"))
+        return {one.point: one.problems for one in found}
+
+    def verify(self) -> None:
+        """Every backup gives exactly the bytes of its moment."""
+        assert self.names() == list(self.expected)
+        for point, data in self.expected.items():
+            assert self.read(point) == data, point
+
+
+class Crashed(OSError):
+    """The process is gone: nothing is cleaned up. Like an error of the system, because threads expect those."""
+
+
+STEPS = ("rename", "unlink", "fsync", "pwrite", "write")
+
+
+@contextmanager
+def crash_at(number: int) -> Iterator[Callable[[], bool]]:
+    """Let the n-th call that changes a file fail, and all later ones; yields whether it was reached."""
+    count = 0
+
+    def counted(real: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **more: object) -> object:
+            nonlocal count
+            count += 1
+            if count >= number:
+                raise Crashed
+            return real(*args, **more)
+
+        return call
+
+    saved = {name: getattr(os, name) for name in STEPS}
+    for name, real in saved.items():
+        setattr(os, name, counted(real))
+    try:
+        yield lambda: count >= number
+    finally:
+        for name, real in saved.items():
+            setattr(os, name, real)
+
+
+def changed(rng: random.Random, data: bytes, *, grows: bool) -> bytes:
+    """Return other content: written blocks, zeros, and perhaps a larger disk."""
+    new = bytearray(data)
+    for _ in range(rng.randrange(6)):
+        at = rng.randrange(len(new) // BLOCK) * BLOCK
+        new[at : at + BLOCK] = bytes(BLOCK) if rng.random() < 0.4 else rng.randbytes(BLOCK)
+    if grows and rng.random() < 0.2:
+        new += bytes(BLOCK * rng.randrange(1, 9))
+    return bytes(new)

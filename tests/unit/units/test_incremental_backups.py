@@ -1,0 +1,308 @@
+"""Incremental backups of instances: complete or absent, and never a guest on a mixture of two contents."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from ganeti.model.names import AdminState
+from ganeti.model.objects import Instance, UnfinishedRestore
+from ganeti.model.opcodes.instance import OpInstanceRemove, OpInstanceShutdown, OpInstanceStartup
+from ganeti.model.opcodes.instance_changes import OpInstanceGrowDisk
+from ganeti.model.opcodes.points import (
+    OpBackupCheck,
+    OpBackupPrune,
+    OpBackupRestore,
+    OpBackupSave,
+)
+from ganeti.model.opcodes.snapshots import OpInstanceSnapshotCreate
+from ganeti.simulation.faulty_store import Crash, Refuse
+from tests.support.backup_nodes import BackupNode, Stored
+from tests.support.fake_rpc import Fault
+from tests.support.units_cluster import Master, World, failed, said, succeeded
+from tests.unit.units.opcodes import NAME, create, modify
+from tests.unit.units.test_backup import export
+
+pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G11")]
+
+TARGET = "/srv/ganeti/backup"
+
+
+@pytest.fixture
+def world() -> World:
+    found = World(node_type=BackupNode, enabled_disk_templates=("plain", "file", "diskless"))
+    for number in (1, 2, 3):
+        node(found, number).groups = {"xenvg": node(found, number).local}
+    return found
+
+
+@pytest.fixture
+async def master(world: World) -> AsyncIterator[Master]:
+    one = await Master.begin(world)
+    yield one
+    await one.end()
+
+
+def node(world: World, number: int) -> BackupNode:
+    found = world.node(number)
+    assert isinstance(found, BackupNode)
+    return found
+
+
+def backups(world: World, number: int = 2, target: str = TARGET) -> list[Stored]:
+    return node(world, number).points.get((target, NAME), [])
+
+
+def save(**fields: Any) -> OpBackupSave:
+    return OpBackupSave(instance_name=NAME, **{"node": "node2.example.com", **fields})
+
+
+def restore(**fields: Any) -> OpBackupRestore:
+    return OpBackupRestore(instance_name=NAME, **fields)
+
+
+def write(world: World, text: str) -> None:
+    for number in (1, 2, 3):
+        place = node(world, number).local
+        for path in place.disks:
+            place.contents[path] = f"{text} on {path}"
+
+
+def contents(world: World) -> list[str]:
+    return [text.partition(" ")[0] for _, text in sorted(node(world, 1).local.contents.items())]
+
+
+async def with_data(master: Master, **fields: Any) -> Instance:
+    succeeded(await master.run(create(**{"disk_template": "plain", "start": False, **fields})))
+    write(master.world, "old")
+    master.rpc.reset()
+    return master.instance(NAME)
+
+
+async def with_backup(master: Master, **fields: Any) -> str:
+    """An instance with a backup and newer data; the backup's name."""
+    await with_data(master, **fields)
+    point = succeeded(await master.run(save()))["point"]
+    write(master.world, "new")
+    master.rpc.reset()
+    return str(point)
+
+
+def check_nothing_unfinished(world: World) -> None:
+    for number in (1, 2, 3):
+        assert node(world, number).written == {}
+        assert node(world, number).keys == set()
+
+
+@pytest.mark.parametrize("template", ["plain", "file"])
+async def test_second_backup_is_based_on_the_first(master: Master, template: str) -> None:
+    await with_data(master, disk_template=template)
+    first = succeeded(await master.run(save(node="node3.example.com")))
+    assert first["parent"] == ""
+    assert first["consistency"] == "down"
+    second = succeeded(await master.run(save(node=None)))
+    assert second["parent"] == first["point"] != second["point"]
+    disks = [disk.uuid for disk in master.instance(NAME).disks]
+    stored = backups(master.world, 3)
+    assert [list(one.contents) for one in stored] == [disks, disks]
+    assert set(stored[1].parents.values()) == {first["point"]}
+    full = succeeded(await master.run(save(node="node3.example.com", full=True)))
+    assert full["parent"] == ""
+    assert set(backups(master.world, 3)[2].parents.values()) == {""}
+    check_nothing_unfinished(master.world)
+
+
+async def test_new_and_grown_disks_are_complete_in_the_next_backup(master: Master) -> None:
+    point = await with_backup(master)
+    succeeded(await master.run(modify(disks=[["add", -1, {"size": 64}]])))
+    succeeded(await master.run(OpInstanceGrowDisk(instance_name=NAME, disk=0, amount=64)))
+    succeeded(await master.run(save()))
+    uuids = [disk.uuid for disk in master.instance(NAME).disks]
+    parents = backups(master.world)[1].parents
+    assert [parents[uuid] for uuid in uuids] == [point, point, ""]
+    view = await master.run(restore(point=point))
+    succeeded(view)
+    assert "disk 2 is not in backup" in said(view)
+    assert contents(master.world)[:2] == ["old", "old"]
+
+
+async def test_secrets_are_not_in_a_backup(master: Master) -> None:
+    await with_data(master, osparams_private={"word": "canary"})
+    view = await master.run(save())
+    succeeded(view)
+    assert "private OS parameters are not in the backup" in said(view)
+    assert "canary" not in backups(master.world)[0].description
+
+
+async def test_restore_gives_all_disks_or_one_the_content_of_a_backup(master: Master) -> None:
+    await with_backup(master)
+    succeeded(await master.run(restore(disk=1)))
+    assert sorted(contents(master.world)) == ["new", "old"]
+    succeeded(await master.run(restore()))
+    assert contents(master.world) == ["old", "old"]
+    assert master.instance(NAME).restoring is None
+
+
+async def test_backup_becomes_a_new_instance(master: Master) -> None:
+    point = await with_backup(master)
+    op = create(
+        "web9.example.com",
+        mode="import",
+        disks=[],
+        src_path=NAME,
+        src_backup=point,
+        start=False,
+        disk_template="plain",
+    )
+    succeeded(await master.run(op))
+    assert sorted(contents(master.world)) == ["new", "new", "old", "old"]
+    wrong = create(
+        "web8.example.com", mode="import", disks=[], src_path=NAME, src_backup="20260101-000000"
+    )
+    _name, (text, code) = failed(await master.run(wrong))
+    assert code == "wrong_input"
+    assert "gnt-backup points" in text
+
+
+async def test_running_guest_is_refused_with_the_command(master: Master) -> None:
+    await with_backup(master)
+    succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    for op in (save(), restore()):
+        _name, (text, code) = failed(await master.run(op))
+        assert code == "wrong_state"
+        assert f"gnt-instance shutdown {NAME}" in text
+
+
+async def test_directory_must_be_unambiguous(master: Master) -> None:
+    await with_data(master)
+    _name, (text, code) = failed(await master.run(save(node=None)))
+    assert code == "wrong_input"
+    assert "--node" in text
+    succeeded(await master.run(save()))
+    succeeded(await master.run(save(node="node3.example.com", target="/srv/other")))
+    for op in (
+        restore(),
+        OpBackupCheck(instance_name=NAME),
+        OpBackupPrune(instance_name=NAME, keep_last=1),
+    ):
+        _name, (text, code) = failed(await master.run(op))
+        assert code == "unknown_entity"
+        assert "node2.example.com:/srv/ganeti/backup, node3.example.com:/srv/other" in text
+    succeeded(await master.run(restore(node="node3.example.com")))
+    for wrong in ({"target": "x"}, {"target": "/srv/../etc"}, {"node": None, "target": "/srv/x"}):
+        _name, (text, code) = failed(await master.run(save(**wrong)))
+        assert code == "wrong_input"
+    for point in ("../x", "x", "20260101-000000\n", ""):
+        assert failed(await master.run(restore(node="node2.example.com", point=point)))
+
+
+async def test_full_backup_that_does_not_fit_is_refused(master: Master) -> None:
+    await with_data(master)
+    node(master.world, 2).space = 700
+    _name, (text, code) = failed(await master.run(save()))
+    assert code == "insufficient_resources"
+    assert "768 MiB" in text
+
+
+async def test_prune_removes_what_no_rule_keeps(master: Master) -> None:
+    await with_data(master)
+    names = [succeeded(await master.run(save()))["point"] for _ in range(4)]
+    assert len(set(names)) == 4
+    succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
+    _name, (text, code) = failed(await master.run(OpBackupPrune(instance_name=NAME)))
+    assert code == "wrong_input"
+    assert "at least one rule" in text
+    _name, (text, code) = failed(await master.run(OpBackupPrune(instance_name=NAME, keep_last=-1)))
+    assert code == "wrong_input"
+    decided = succeeded(
+        await master.run(OpBackupPrune(instance_name=NAME, keep_last=2, dry_run=True))
+    )
+    assert decided["removed"] == names[:2]
+    assert len(backups(master.world)) == 4
+    assert succeeded(await master.run(OpBackupPrune(instance_name=NAME, keep_last=2))) == decided
+    assert [one.info.point for one in backups(master.world)] == names[2:]
+
+
+async def test_check_names_the_damaged_ones_and_those_that_remain(master: Master) -> None:
+    await with_data(master)
+    names = [succeeded(await master.run(save()))["point"] for _ in range(2)]
+    good = succeeded(await master.run(OpBackupCheck(instance_name=NAME)))
+    assert [one["point"] for one in good] == names
+    node(master.world, 2).damaged = {names[1]}
+    _name, (text, *_) = failed(await master.run(OpBackupCheck(instance_name=NAME)))
+    assert f"{names[1]}: x.qcow2: not what was written" in text
+    assert f"these can be restored: {names[0]}" in text
+
+
+# --- failures ---
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("number", range(1, 20))
+async def test_failed_backup_leaves_nothing_and_keeps_the_earlier_one(
+    master: Master, number: int, fault: Fault
+) -> None:
+    await with_backup(master)
+    master.rpc.fail(number, fault)
+    view = await master.run(save())
+    await master.nothing_is_left()
+    check_nothing_unfinished(master.world)
+    assert len(backups(master.world)) >= 1 + (view.status.value == "success")
+    assert set(backups(master.world)[0].contents.values()) == {
+        one for one in backups(master.world)[0].contents.values() if one.startswith("old")
+    }
+
+
+@pytest.mark.parametrize("number", range(14))
+async def test_refused_commit_leaves_a_complete_backup_or_none(master: Master, number: int) -> None:
+    await with_backup(master)
+    job_id = await master.submit(save())
+    master.store.inject(Refuse(), after=number)
+    await master.final(job_id)
+    await master.nothing_is_left()
+    check_nothing_unfinished(master.world)
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("act", ["save", "restore"])
+@pytest.mark.parametrize("number", range(14))
+async def test_master_that_dies_leaves_whole_backups_and_no_mixture_that_starts(
+    world: World, number: int, act: str, written: bool
+) -> None:
+    master = await Master.begin(world)
+    point = await with_backup(master)
+    await master.submit(save() if act == "save" else restore())
+    master.store.inject(Crash(written=written), after=number)
+    await master.is_dead_after_a_while()
+    after = await master.restart()
+    try:
+        await after.idle()
+        await after.nothing_is_left()
+        check_nothing_unfinished(world)
+        assert backups(world)[0].info.point == point
+        if after.instance(NAME).restoring is None:
+            assert len(set(contents(world))) == 1
+        else:
+            assert after.instance(NAME).restoring == UnfinishedRestore(point=point)
+            for op in (OpInstanceStartup(instance_name=NAME), save(), export(), restore(disk=1)):
+                _name, (text, _code) = failed(await after.run(op))
+                assert f"gnt-backup restore --point={point} {NAME}" in text
+            succeeded(await after.run(restore()))
+            assert contents(world) == ["old", "old"]
+        succeeded(await after.run(OpInstanceStartup(instance_name=NAME)))
+        assert after.instance(NAME).admin_state is AdminState.UP
+    finally:
+        await after.end()
+
+
+async def test_damaged_backup_blocks_the_start_until_another_is_restored(master: Master) -> None:
+    first = await with_backup(master)
+    second = succeeded(await master.run(save()))["point"]
+    node(master.world, 2).damaged = {second}
+    _name, arguments = failed(await master.run(restore()))
+    assert "SHA-256" in str(arguments)
+    _name, (text, _code) = failed(await master.run(OpInstanceSnapshotCreate(instance_name=NAME)))
+    assert "is not complete" in text
+    succeeded(await master.run(restore(point=first)))
+    succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
