@@ -1,4 +1,4 @@
-"""The REST server over TLS: small requests, bulk lists, many idle and slow clients, events."""
+"""The REST server over TLS: small requests, bulk lists, many idle and slow clients, events, open pages of the console."""
 
 import argparse
 import asyncio
@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from bench_memory import pss_mib
 from local_cluster import connected, local_cluster
 from machine import spin_ms
+from processor_time import process_seconds
 
 from ganeti.base.paths import RAPI_PORT
 from ganeti.bootstrap.daemons import RAPI, Daemons
@@ -21,6 +23,17 @@ from ganeti.vcluster.layout import VirtualCluster
 LOGIN = "Basic " + base64.b64encode(b"bench:secret").decode()
 ROOM = ("--max-connections", "8000", "--max-connections-per-address", "8000")
 CONNECTING_AT_ONCE = 50
+FIELDS = {
+    "instance": [
+        "name", "status", "pnode", "snodes", "os", "hypervisor", "be/vcpus", "be/maxmem", "oper_ram", "disk_usage",
+        "disk_template", "tags", "admin_state", "pnode.group",
+    ],
+    "node": [
+        "name", "role", "group", "offline", "drained", "mtotal", "mfree", "mnode", "dtotal", "dfree", "ctotal",
+        "pinst_cnt", "sinst_cnt", "tags", "maintenance", "recovery_state", "recovery_why", "vm_capable",
+    ],
+}  # fmt: skip
+"""Fields that the console shows by default."""
 
 
 class Client:
@@ -51,6 +64,21 @@ class Client:
             return b""
         assert head.startswith(b"HTTP/1.1 200"), head
         return await self.reader.readexactly(_field(head, b"content-length"))
+
+    async def query(self, kind: str, name: str) -> bytes:
+        """Return the answer to a query of one object, in the form of the console."""
+        wanted = {
+            "fields": FIELDS[kind],
+            "qfilter": ["&", ["|", ["=", "name", name]], ["?", "name"]],
+        }
+        body = json.dumps(wanted)
+        head = f"PUT /2/query/{kind} HTTP/1.1\r\nHost: x\r\nAuthorization: {LOGIN}\r\n"
+        self.writer.write(
+            f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        answer = await self.reader.readuntil(b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200"), answer
+        return await self.reader.readexactly(_field(answer, b"content-length"))
 
 
 def _field(head: bytes, name: bytes) -> int:
@@ -183,6 +211,66 @@ async def event_ms(rest: Rest, cluster: VirtualCluster, subscribers: int, jobs: 
     return statistics.quantiles(delays, n=100)[-1]
 
 
+async def open_pages(
+    rest: Rest, cluster: VirtualCluster, pages: int, change_s: float, seconds: float
+) -> tuple[float, float]:
+    """Return the server's processor time in percent and its memory in MiB with open pages of the console.
+
+    Each page follows events, and requests each changed instance and its node, as the console does.
+    """
+    clients: list[Client] = []
+    begun = 0
+
+    async def follow() -> None:
+        nonlocal begun
+        stream = await rest.connect()
+        clients.append(stream)
+        stream.send("/2/events")
+        await stream.reader.readuntil(b": welcome\n\n")
+        own = await rest.connect()
+        clients.append(own)
+        await own.query("instance", "web1.example.com")
+        begun += 1
+        while True:
+            block = await stream.reader.readuntil(b"\n\n")
+            if b"event: instance\n" in block:
+                await asyncio.sleep(0.04)  # the page gathers events
+                for kind, name in (
+                    ("instance", "web1.example.com"),
+                    ("node", cluster.nodes[-1].name),
+                ):
+                    await own.query(kind, name)
+
+    tasks = [asyncio.create_task(follow()) for _ in range(pages)]
+    while begun < pages:
+        assert not any(task.done() for task in tasks), "a page has ended"
+        await asyncio.sleep(0.1)
+    server = Daemons(cluster.master.paths, environment=cluster.master.environment()).status(RAPI)
+    assert server.process is not None
+    pid = server.process.pid
+    async with connected(cluster.master.paths.luxi_socket) as luxi:
+        before, start = process_seconds(pid), time.perf_counter()
+        for turn in range(max(1, round(seconds / change_s))):
+            op = {
+                "OP_ID": "OP_TAGS_SET",
+                "kind": "instance",
+                "name": "web1.example.com",
+                "tags": [f"t{turn}"],
+            }
+            await luxi.call("SubmitJob", [op])
+            await asyncio.sleep(change_s)
+        spent = process_seconds(pid) - before
+        percent = spent / (time.perf_counter() - start) * 100
+    mib = pss_mib(pid)
+    assert not any(task.done() for task in tasks), "a page has ended"
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for client in clients:
+        client.writer.transport.abort()
+    return percent, mib
+
+
 async def measure(cluster: VirtualCluster, *, quick: bool, seconds: float) -> dict[str, Any]:
     """All figures."""
     rest = Rest(cluster)
@@ -199,6 +287,9 @@ async def measure(cluster: VirtualCluster, *, quick: bool, seconds: float) -> di
     same = await per_second(many[:4], names, seconds, await many[0].etag(names))
     found["rest_names_1000_unchanged_per_second"] = round(same)
     found["event_ms"] = round(await event_ms(rest, cluster, 50 if quick else 500, 10), 1)
+    pages, change_s = (20, 0.5) if quick else (200, 5.0)
+    percent, mib = await open_pages(rest, cluster, pages, change_s, seconds=4 * change_s)
+    found["open_pages_cpu_percent"], found["open_pages_mib"] = round(percent, 1), round(mib, 1)
     idle, slow = (200, 20) if quick else (2000, 200)
     found["rest_p99_ms"] = round(await crowded_ms(rest, idle, slow, seconds), 1)
     for client in many:

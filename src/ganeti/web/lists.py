@@ -1,7 +1,7 @@
 """Lists of objects and single objects: in full or as names, in pages, with entity tags that show a change."""
 
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -113,7 +113,7 @@ async def _of_scope(listed: Listed, call: Call, names: list[str]) -> list[str]:
     return await visible(call, names) if listed.method == "QueryInstances" else names
 
 
-async def recent(call: Call, asked: Any, make: Callable[[], Awaitable[bytes]]) -> Encoded:
+async def recent(call: Call, asked: Any, make: Callable[[], Coroutine[Any, Any, bytes]]) -> Encoded:
     """Return a recent answer of the same state of the cluster, or a new one.
 
     The state covers the configuration and all calls that changed a node, as for the master's own
@@ -121,14 +121,12 @@ async def recent(call: Call, asked: Any, make: Callable[[], Awaitable[bytes]]) -
     """
     begun = call.services.clock.monotonic()
     state = await call.services.master.ask(STATE)
-    body = call.services.answers.get(asked, state, begun)
-    if body is None:
-        body = await make()
-        call.services.answers.put(asked, state, begun, body)
-    return tagged(body)
+    return tagged(await call.services.answers.answer(asked, state, begun, make))
 
 
-async def positioned(call: Call, asked: Any, make: Callable[[], Awaitable[bytes]]) -> Encoded:
+async def positioned(
+    call: Call, asked: Any, make: Callable[[], Coroutine[Any, Any, bytes]]
+) -> Encoded:
     """Return an answer that depends only on the configuration; its tag is the position and the request.
 
     So a client that has the answer already causes only one request to the master. Different positions can have
@@ -140,11 +138,7 @@ async def positioned(call: Call, asked: Any, make: Callable[[], Awaitable[bytes]
     etag = f'"{position}-{digest}"'
     if has_already(call, etag):
         return Encoded(b"", etag)
-    body = call.services.answers.get(asked, position, begun)
-    if body is None:
-        body = await make()
-        call.services.answers.put(asked, position, begun, body)
-    return Encoded(body, etag)
+    return Encoded(await call.services.answers.answer(asked, position, begun, make), etag)
 
 
 def has_already(call: Call, etag: str) -> bool:

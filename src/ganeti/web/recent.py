@@ -1,6 +1,8 @@
 """Cache of recent answers that are still valid."""
 
+import asyncio
 from collections import OrderedDict
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 ANSWERS_LIMIT = 64
@@ -13,8 +15,26 @@ class RecentAnswers:
     """Encoded answers by request, valid for one state of the master and one second."""
 
     def __init__(self) -> None:
+        self._asking: dict[Any, asyncio.Task[bytes]] = {}
         self._kept: OrderedDict[Any, tuple[float, Any, bytes]] = OrderedDict()
         self._bytes = 0
+
+    async def answer(
+        self, asked: Any, state: Any, now: float, make: Callable[[], Coroutine[Any, Any, bytes]]
+    ) -> bytes:
+        """Return a stored answer, or the result of `make`, which runs once for simultaneous requests."""
+        answer = self.get(asked, state, now)
+        if answer is not None:
+            return answer
+        key = (asked, state)
+        if key not in self._asking:
+            task = asyncio.create_task(make(), name="shared answer")
+            task.add_done_callback(lambda _: self._asking.pop(key))
+            self._asking[key] = task
+        # A client that hangs up must not cancel the request of the other clients.
+        answer = await asyncio.shield(self._asking[key])
+        self.put(asked, state, now, answer)
+        return answer
 
     def get(self, asked: Any, state: Any, now: float) -> bytes | None:
         """Return an answer of the same state whose request is at most AGE_S old."""

@@ -6,7 +6,7 @@ from ganeti.clients import fields
 from ganeti.model import wire
 from ganeti.model.job import remote_source
 from ganeti.model.operation import Parameter, Right, Value
-from ganeti.web.lists import Encoded, page, tagged
+from ganeti.web.lists import Encoded, page, recent, tagged
 from ganeti.web.operations import BULK, PAGES, Call, Operation, read
 from ganeti.web.refusals import bad_request, not_found
 
@@ -14,6 +14,8 @@ WAIT_S = 10
 NO_CHANGE = "nochange"
 FIELDS = Parameter("fields", Value.TEXT, "names of fields, separated by commas")
 _FILTER_FIELDS = ("priority", "predicates", "action", "reason")
+_OF_STATE = frozenset(("instance", "node", "group", "network"))
+"""Kinds of objects whose changes change the state's number, so that clients can share answers."""
 
 
 async def _jobs(call: Call) -> Encoded:
@@ -74,7 +76,20 @@ async def _query(call: Call) -> Any:
     filter_ = body.get("qfilter")
     if filter_ is None:
         filter_ = body.get("filter")
-    return await call.services.master.ask("Query", call.items[0], wanted, filter_)
+    kind = call.items[0]
+
+    async def ask() -> Any:
+        return await call.services.master.ask("Query", kind, wanted, filter_)
+
+    if kind not in _OF_STATE:
+        return await ask()
+
+    async def encoded() -> bytes:
+        return wire.encode(await ask())
+
+    # All pages of the console request the same rows after an event.
+    asked = wire.encode([kind, wanted, filter_])
+    return await recent(call, ("query", asked), encoded)
 
 
 async def _fields(call: Call) -> Any:
