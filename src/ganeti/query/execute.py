@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.staggered_waker import StaggeredWaker
+from ganeti.base.suggestions import did_you_mean
 from ganeti.config.resolve import (
     resolve_filter,
     resolve_group,
@@ -404,7 +405,8 @@ def known_field(kind: Kind, name: str) -> Field[Any]:
     """Return a field by name; PrereqError if it does not exist."""
     field = kind.fields.get(name)
     if field is None:
-        raise PrereqError(f"unknown field {name!r:.60}", ErrorCode.WRONG_INPUT)
+        close = did_you_mean(name, kind.fields)
+        raise PrereqError(f"unknown field {name!r:.60}{close}", ErrorCode.WRONG_INPUT)
     return field
 
 

@@ -18,6 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
+from ganeti.base.suggestions import did_you_mean
 from ganeti.query.fields.field import Field, Missing, Need, ValueKind
 from ganeti.query.pattern import Pattern, glob_pattern
 
@@ -134,7 +135,8 @@ class _Compiler(Generic[R]):
     def _field(self, name: str) -> Field[R]:
         field = self._fields.get(name)
         if field is None:
-            raise InputError(f"unknown field {name!r:.60}", "filter")
+            close = did_you_mean(name, self._fields)
+            raise InputError(f"unknown field {name!r:.60}{close}", "filter")
         self.needs |= field.needs
         return field
 

@@ -62,6 +62,10 @@ def test_the_command_that_would_set_a_policy_again_is_shown(master: FakeMaster, 
     code, out, _err = run(gnt_cluster, "show-ispecs-cmd")
     words = f"--ipolicy-std-specs {SIZES} --ipolicy-bounds-specs {bounds} c1.example.com"
     assert (code, out) == (0, f"gnt-cluster init {words}\n")
+    _code, out, _err = run(gnt_cluster, "show-ispecs-cmd", "--json")
+    assert json.loads(out) == {"name": "c1.example.com", "ipolicy": policy}
+    _code, out, _err = run(gnt_group, "show-ispecs-cmd", "--json")
+    assert json.loads(out)[1] == {"name": "rack2", "custom_ipolicy": own}
 
 
 @pytest.mark.requirement("S235")

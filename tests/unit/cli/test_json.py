@@ -6,7 +6,7 @@ from ganeti.cli.manual import PROGRAMS, table_of
 from ganeti.clients.fields import INSTANCE
 from tests.unit.cli.fake_master import FakeMaster, Run
 
-SHOWING = ("List", "Show", "Find", "Count")
+SHOWING = ("List", "Show", "Find", "Count", "Print")
 PRINTS_JSON_ALWAYS = ("mon-collector",)
 
 

@@ -379,6 +379,8 @@ async def test_an_unknown_kind_is_refused() -> None:
 async def test_a_wrong_filter_is_refused() -> None:
     with pytest.raises(InputError, match="unknown field 'nosuch'"):
         await executor().query("node", ["name"], ["=", "nosuch", 1])
+    with pytest.raises(InputError, match=r"unknown field 'nmae'; did you mean name\?"):
+        await executor().query("node", ["name"], ["=", "nmae", 1])
 
 
 async def test_the_old_form_gives_values_in_the_order_of_names() -> None:
