@@ -1,5 +1,6 @@
 """The web console in a real browser, with a real cluster and a real guest."""
 
+import asyncio
 import contextlib
 import json
 import shutil
@@ -12,6 +13,7 @@ import pytest
 
 from ganeti.base.paths import RAPI_PORT
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.openid_provider import openid_provider
 from tests.support.tiny_guest import build_tiny_guest
 
 PROJECT = Path(__file__).parents[2]
@@ -99,6 +101,19 @@ def test_console_signs_in_and_shows_each_role_what_it_may(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     play(cluster, "signin", tmp_path)
+
+
+async def test_console_signs_in_by_an_openid_provider(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    settings = cluster.node(1).paths.rapi_openid
+    async with openid_provider(tmp_path) as provider:
+        provider.claims = {"preferred_username": "alice", "groups": ["admins"]}
+        settings.write_text(provider.settings(address=address(cluster), label="Example login"))
+        try:
+            await asyncio.to_thread(play, cluster, "openid", tmp_path, provider.issuer)
+        finally:
+            settings.unlink()
 
 
 def test_all_pages_are_accessible_in_both_colours_and_all_widths(

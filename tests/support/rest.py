@@ -23,6 +23,7 @@ from ganeti.web.audit import Audit
 from ganeti.web.events import EventHub
 from ganeti.web.logins import Logins
 from ganeti.web.master import MasterConnections
+from ganeti.web.openid_provider import OpenId
 from ganeti.web.resources.every import OPERATIONS
 from ganeti.web.scope import allowed
 from ganeti.web.server import rest_server, tls_context
@@ -197,11 +198,13 @@ async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterat
     of_rest = MasterConnections(directory / "luxi")
     hub = EventHub(of_rest)
     known, clock = Users(users), SystemClock()
+    openid = OpenId(directory / "openid.yaml", clock)
     known.refresh()
-    sessions = Sessions(of_rest, known, clock, lambda: hub.contacts_lost)
+    sessions = Sessions(of_rest, known, openid, clock, lambda: hub.contacts_lost)
     ui = UiFiles(directory / "ui")
     may = partial(allowed, OPERATIONS)
-    services = Services(of_rest, Logins(known, clock), sessions, ui, may, hub, clock)
+    logins = Logins(known, openid, clock)
+    services = Services(of_rest, logins, sessions, openid, ui, may, hub, clock)
     server = rest_server(Application(OPERATIONS, services, Audit(audit)), limits)
     services.connections = lambda: server.connections
     context = ssl.create_default_context(cafile=certificate)

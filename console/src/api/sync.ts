@@ -25,11 +25,27 @@ export async function start(): Promise<void> {
   }
 }
 
-export type Credentials = { username: string; password: string } | { token: string } | { link: string };
+export type Credentials = { username: string; password: string } | { token: string } | { link: string } | ProviderAnswer;
+/** The query with which an OpenID provider has sent the browser back, and the secret of the attempt. */
+export interface ProviderAnswer {
+  readonly code: string;
+  readonly state: string;
+  readonly secret: string;
+}
 
 /** Sign in; Refused says why not. */
 export async function signIn(credentials: Credentials): Promise<void> {
   signedIn(await send<Session>({ method: "POST", path: "/2/session", body: credentials }));
+}
+
+/** The OpenID provider's label for its button; null without one. */
+export async function provider(): Promise<string | null> {
+  return (await send<{ label: string } | null>({ method: "GET", path: "/2/session/openid" }))?.label ?? null;
+}
+
+/** Begin a login by the OpenID provider: the address to go to, and the secret to come back with. */
+export function beginAtProvider(): Promise<{ url: string; secret: string }> {
+  return send({ method: "POST", path: "/2/session/openid" });
 }
 
 export async function signOut(everywhere: boolean): Promise<void> {

@@ -21,6 +21,8 @@ export const t = {
     tokenField: "Token", byName: "Use name and password", wrong: "The name or the password is wrong.",
     hint: "Users and their roles are in the file rapi_users on the master.", out: "Sign out", everywhere: "Sign out everywhere",
     linkUsed: "This login link was used or is too old. Make another one, or sign in with your name.",
+    with: "Sign in with", refused: "The provider has refused the login:",
+    otherTab: "This login began in another tab or window. Begin again here.",
   },
   theme: { label: "Colours", system: "as the system", light: "light", dark: "dark" },
   search: { open: "Search or do something", placeholder: "Type a name, a page or an action", none: "Nothing matches.", label: "Commands" },

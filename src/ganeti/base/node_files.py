@@ -166,7 +166,7 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     yield held(paths.next_node_certificate)
     yield from candidates(paths.cluster_domain_secret, access=secret)
     yield from candidates(paths.rapi_certificate, access=of_root)
-    yield from candidates(paths.rapi_users, access=Access(RAPI, DAEMONS, 0o600, is_secret=True))
+    yield from _of_rest_users(paths)
     yield held(paths.node_certificate, public)
     yield held(paths.authority_certificate, public)
     yield held(paths.spice_certificate, of_root)
@@ -191,6 +191,12 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     yield held(paths.file_storage_paths)
     yield from map(held, (paths.lease, paths.guard_status))
     yield held(paths.register, secret)
+
+
+def _of_rest_users(paths: Paths) -> Iterator[NodeFile]:
+    access = Access(RAPI, DAEMONS, 0o600, is_secret=True)
+    for path in (paths.rapi_users, paths.rapi_openid):
+        yield NodeFile(path, Lifetime.CLUSTER, access, Holders.CANDIDATES)
 
 
 def _of_guests(paths: Paths) -> Iterator[NodeFile]:

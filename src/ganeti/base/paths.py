@@ -256,6 +256,11 @@ class Paths(NamedTuple):
         return self.data / "rapi_users"
 
     @property
+    def rapi_openid(self) -> Path:
+        """Return the settings of the OpenID provider, with a client's secret; only on master candidates."""
+        return self.data / "rapi_openid.yaml"
+
+    @property
     def merge(self) -> Path:
         """Return the journal and the backups of a merge of clusters in progress, on the master."""
         return self.data / "merge"

@@ -28,7 +28,8 @@ def is_member(paths: Paths) -> bool:
 
 def prepared(paths: Paths) -> list[Path]:
     """Return the files that an administrator has put on this host for its future cluster."""
-    files = (paths.file_storage_paths, paths.cluster_domain_secret, paths.rapi_users)
+    of_rest = (paths.rapi_users, paths.rapi_openid)
+    files = (paths.file_storage_paths, paths.cluster_domain_secret, *of_rest)
     return [path for path in files if path.exists()]
 
 

@@ -36,8 +36,8 @@ def backup(args: argparse.Namespace) -> int:
     older file of the same name.
 
     The backup does not contain the archive of jobs (archive.db), which every candidate has, the keys of the
-    cluster, rapi_users, and the disks of instances. Copy them separately if you need them. Protect the key of
-    the cluster's authority (ca.key): it gives root access to all nodes.
+    cluster, rapi_users, rapi_openid.yaml, and the disks of instances. Copy them separately if you need them.
+    Protect the key of the cluster's authority (ca.key): it gives root access to all nodes.
     """
     path = Path(args.file).absolute()
     with LuxiClient(timeout_s=BACKUP_LIMIT_S) as client:

@@ -30,6 +30,7 @@ from ganeti.web.audit import Audit
 from ganeti.web.events import EventHub
 from ganeti.web.logins import Logins
 from ganeti.web.master import MasterConnections
+from ganeti.web.openid_provider import OpenId
 from ganeti.web.resources.every import OPERATIONS
 from ganeti.web.scope import allowed
 from ganeti.web.server import rest_server, tls_context
@@ -76,17 +77,18 @@ async def _serve(
     ending: Ending,
 ) -> None:
     users = Users(paths.rapi_users)
-    users.refresh()
-    ending.on_reload.append(users.refresh)
+    clock = SystemClock()
+    openid = OpenId(paths.rapi_openid, clock)
+    for file in (users, openid):
+        file.refresh()
+        ending.on_reload.append(file.refresh)
     master = MasterConnections(paths.luxi_socket)
     hub = EventHub(master)
-    clock = SystemClock()
     idle_s = args.session_idle * 60.0
-    sessions = Sessions(master, users, clock, lambda: hub.contacts_lost, idle_s)
-    logins = Logins(users, clock)
-    services = Services(
-        master, logins, sessions, UiFiles(UI_DIRECTORY), partial(allowed, OPERATIONS), hub, clock
-    )
+    sessions = Sessions(master, users, openid, clock, lambda: hub.contacts_lost, idle_s=idle_s)
+    logins = Logins(users, openid, clock)
+    may = partial(allowed, OPERATIONS)
+    services = Services(master, logins, sessions, openid, UiFiles(UI_DIRECTORY), may, hub, clock)
     application = Application(OPERATIONS, services, Audit(paths.log / AUDIT_LOG))
     limits = Limits(args.max_connections, args.max_connections_per_address)
     server = rest_server(application, limits)
@@ -95,7 +97,8 @@ async def _serve(
     tasks = [
         asyncio.create_task(hub.run(), name="events"),
         asyncio.create_task(
-            _look_after(users, hub, sessions, paths.rapi_certificate, ending), name="look after"
+            _look_after((users, openid), hub, sessions, paths.rapi_certificate, ending),
+            name="look after",
         ),
     ]
     try:
@@ -115,13 +118,18 @@ async def _serve(
 
 
 async def _look_after(
-    users: Users, hub: EventHub, sessions: Sessions, certificate: Path, ending: Ending
+    files: Sequence[Users | OpenId],
+    hub: EventHub,
+    sessions: Sessions,
+    certificate: Path,
+    ending: Ending,
 ) -> None:
     """Watch for new users, ended sessions, a new certificate and a change of the master."""
     served = _version(certificate)
     while True:
         await asyncio.sleep(LOOK_INTERVAL_S)
-        users.refresh()
+        for file in files:
+            file.refresh()
         await sessions.look()
         if _version(certificate) != served:
             log.info(

@@ -77,7 +77,8 @@ def _name(paths: Paths, path: Path) -> str:
 
 def candidates_only(paths: Paths) -> tuple[Path, ...]:
     """Return the secrets that only candidates may have."""
-    return paths.rapi_certificate, paths.rapi_users, paths.cluster_domain_secret
+    of_rest = (paths.rapi_certificate, paths.rapi_users, paths.rapi_openid)
+    return *of_rest, paths.cluster_domain_secret
 
 
 def shared_files(paths: Paths, needed: Sequence[str]) -> SharedFiles:

@@ -11,7 +11,7 @@ import hmac
 import ipaddress
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -55,7 +55,11 @@ class LoginDelays:
         self._key = secrets.token_bytes(32)
 
     async def login(
-        self, address: str, name: str | None, credentials: str, check: Callable[[], T | None]
+        self,
+        address: str,
+        name: str | None,
+        credentials: str,
+        check: Callable[[], Awaitable[T | None]],
     ) -> T | None:
         """Wait for the turn of the address and the name, and return the result of `check`; Refusal (429).
 
@@ -64,14 +68,19 @@ class LoginDelays:
         digest = hmac.digest(self._key, credentials.encode("utf-8", "surrogateescape"), "sha256")
         known = (address, digest)
         if known in self._right:
-            if (user := check()) is not None:
+            if (user := await check()) is not None:
                 self._right.move_to_end(known)
                 return user
             del self._right[known]
         keys = [("address", _network(address))] + ([("name", name)] if name is not None else [])
         async with AsyncExitStack() as turns:
             guesses = [await turns.enter_async_context(self._turn(key)) for key in keys]
-            user = check()
+            try:
+                user = await check()
+            except asyncio.CancelledError:  # a client that hangs up early has guessed nevertheless
+                for one in guesses:
+                    self._fail(one)
+                raise
             if user is not None:
                 self._right[known] = None
                 _cut(self._right)

@@ -7,6 +7,7 @@ from ganeti.base.clock import Clock, SystemClock
 from ganeti.web.events import EventHub
 from ganeti.web.logins import Logins
 from ganeti.web.master import MasterConnections
+from ganeti.web.openid_provider import OpenId
 from ganeti.web.recent import RecentAnswers
 from ganeti.web.rights import Rights
 from ganeti.web.screens import Screens
@@ -22,6 +23,7 @@ class Services:
     master: MasterConnections
     logins: Logins
     sessions: Sessions
+    openid: OpenId
     ui: UiFiles
     allowed: Callable[[Rights], list[str]]
     """Return the names of the operations that a user with these rights may call."""

@@ -1,7 +1,8 @@
 """Sessions of browsers: a cookie instead of a password, until their user is idle, signs out, or loses the account.
 
 The cluster's state has all sessions without their secrets, so they survive a restart of this server and a change of
-the master. A session of the users file ends when the user's line gets another password.
+the master. A session of the users file ends when the user's line gets another password. A session of a user of an
+OpenID provider keeps the groups that the provider reported, and has their present rights.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -20,6 +21,8 @@ from ganeti.base.clock import Clock
 from ganeti.base.errors import GanetiError, InputError
 from ganeti.model import wire
 from ganeti.model.operation import ROLES
+from ganeti.web.openid import PREFIX
+from ganeti.web.openid_provider import OpenId
 from ganeti.web.refusals import Refusal
 from ganeti.web.rights import Rights
 from ganeti.web.users import User, Users
@@ -58,6 +61,8 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     """Digest of the user's password, by the cookie's secret as key."""
     begun: float
     used: float
+    groups: list[str] = []
+    """Groups of a user of an OpenID provider."""
 
 
 @dataclass(eq=False)
@@ -97,13 +102,16 @@ class Sessions:
         self,
         master: Master,
         users: Users,
+        openid: OpenId,
         clock: Clock,
         contacts_lost: Callable[[], int],
+        *,
         idle_s: float = IDLE_S,
     ) -> None:
         self.idle_s = idle_s
         self._master = master
         self._users = users
+        self._openid = openid
         self._clock = clock
         self._contacts_lost = contacts_lost
         self._sessions: dict[str, Session] = {}
@@ -111,11 +119,14 @@ class Sessions:
         """`contacts_lost` at the time of the last reading."""
         self._turn = asyncio.Lock()
 
-    async def begin(self, user: User, role: str = "") -> tuple[str, Session]:
+    async def begin(
+        self, user: User, role: str = "", groups: Sequence[str] = ()
+    ) -> tuple[str, Session]:
         """Return a new session and its secret; GanetiError or Refusal if the master cannot store it."""
         await self._read()
         secret, now = secrets.token_urlsafe(32), self._clock.time()
-        kept = _Kept(_digest(secret), user.name, role, self._mark(secret, user.name), now, now)
+        mark = self._mark(secret, user.name)
+        kept = _Kept(_digest(secret), user.name, role, mark, now, now, list(groups))
         session = Session(kept, now)
         own = [one for one in self._sessions.values() if one.kept.name == user.name]
         for among, limit in ((own, SESSIONS_OF_USER), (self._sessions.values(), SESSIONS_LIMIT)):
@@ -190,6 +201,8 @@ class Sessions:
         kept = session.kept
         if kept.role:
             return User(kept.name, Rights(ROLES[kept.role])) if kept.role in ROLES else None
+        if kept.name.startswith(PREFIX):
+            return self._openid.user_of(kept.name, kept.groups)
         return self._users.of_name(kept.name, self._clock.time())
 
     def _mark(self, secret: str, name: str) -> str:

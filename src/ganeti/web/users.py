@@ -20,14 +20,13 @@ from pathlib import Path
 
 from ganeti.base.errors import InputError
 from ganeti.web.rights import Rights, parse_options
+from ganeti.web.watched_file import WatchedFile
 
 REALM = "Ganeti Remote API"
-FILE_LIMIT = 1024 * 1024
-HEADER_LIMIT = 4096
+HEADER_LIMIT = 8192
 """Maximum length of an `Authorization` header."""
 _SCHEME = re.compile(r"\{([^}]*)\}")
 _MD5_DIGITS, _SHA256_DIGITS = 32, 64
-_NO_FILE = (0, 0, 0)
 
 log = logging.getLogger(__name__)
 
@@ -129,36 +128,21 @@ class Users:
     """The users file. It is read again after a change; an unreadable file keeps the old users."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._entries: Mapping[bytes, Entry] = {}
-        self._seen = _NO_FILE
+        self._file: WatchedFile[Mapping[bytes, Entry]] = WatchedFile(
+            path, self._parsed, {}, "no user can log in"
+        )
+        self.refresh = self._file.refresh
 
-    def refresh(self) -> bool:
-        """Read the file again if it has changed."""
-        before = self._seen
-        try:
-            status = self._path.stat()
-            seen = (status.st_mtime_ns, status.st_ino, status.st_size)
-            if seen != self._seen:
-                self._read()
-                self._seen = seen
-        except FileNotFoundError:
-            if self._seen != _NO_FILE:
-                log.warning("%s does not exist: no user can log in", self._path)
-            self._entries, self._seen = {}, _NO_FILE
-        except (OSError, UnicodeDecodeError) as err:
-            log.error("cannot read %s, so its last users remain valid: %s", self._path, err)  # noqa: TRY400
-        return self._seen != before
+    @property
+    def _entries(self) -> Mapping[bytes, Entry]:
+        return self._file.value
 
-    def _read(self) -> None:
-        with self._path.open("rb") as file:
-            content = file.read(FILE_LIMIT + 1)
-        if len(content) > FILE_LIMIT:
-            raise OSError(0, f"it has more than {FILE_LIMIT} bytes")
-        self._entries, problems = parse_users(content.decode("utf-8"))
+    def _parsed(self, text: str) -> Mapping[bytes, Entry]:
+        entries, problems = parse_users(text)
         for problem in problems:
-            log.error("%s: %s", self._path, problem)
-        log.info("%d users can log in", len(self._entries))
+            log.error("%s: %s", self._file.path, problem)
+        log.info("%d users can log in", len(entries))
+        return entries
 
     def login(self, header: str, today: dt.date) -> User | None:
         """Return the user that the `Authorization` header proves; InputError for an invalid header."""
@@ -211,6 +195,12 @@ def name_in(header: str) -> str | None:
     if scheme.lower() != "basic" or len(header) > HEADER_LIMIT:
         return None
     return _basic(given.strip())[0].decode("utf-8", "surrogateescape")
+
+
+def token_in(header: str) -> str | None:
+    """Return the token in an `Authorization` header, None for a name and a password."""
+    scheme, _, given = header.partition(" ")
+    return given.strip() if scheme.lower() == "bearer" and len(header) <= HEADER_LIMIT else None
 
 
 def day_of(now: float) -> dt.date:

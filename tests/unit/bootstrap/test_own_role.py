@@ -43,6 +43,7 @@ SECRETS = (
     "cluster-domain-secret",
     "rapi.pem",
     "rapi_users",
+    "rapi_openid.yaml",
     "state.db",
     "state.db-wal",
     "state.db.aside-3-4",

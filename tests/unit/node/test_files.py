@@ -90,6 +90,7 @@ def test_unshareable_files_are_reported(paths: Paths) -> None:
         "/etc/ganeti/distributed-files",
         "/var/lib/ganeti/rapi.pem",
         "/var/lib/ganeti/rapi_users",
+        "/var/lib/ganeti/rapi_openid.yaml",
         "/etc/ganeti/needed.conf",
         "/var/lib/ganeti/needed.pem",
         "/etc/own.conf",

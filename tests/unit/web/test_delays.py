@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -22,8 +22,8 @@ class Passwords:
         self.delays = LoginDelays(lambda: asyncio.get_running_loop().time())
         self.compared: Counter[str] = Counter()
 
-    def check(self, name: str, password: str) -> Callable[[], str | None]:
-        def compare() -> str | None:
+    def check(self, name: str, password: str) -> Callable[[], Awaitable[str | None]]:
+        async def compare() -> str | None:
             self.compared[name] += 1
             return name if password == "right" else None
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import NotMaster
+from ganeti.web.openid_provider import OpenId
 from ganeti.web.sessions import COOKIE, LONGEST_S, SESSIONS_LIMIT, SESSIONS_OF_USER, Sessions
 from ganeti.web.ui_files import NOT_BUILT
 from ganeti.web.users import Users
@@ -247,10 +248,11 @@ class Table:
     master: Kept
     clock: FrozenClock
     users: Users
+    openid: OpenId
     lost: int = 0
 
     def sessions(self) -> Sessions:
-        return Sessions(self.master, self.users, self.clock, lambda: self.lost)
+        return Sessions(self.master, self.users, self.openid, self.clock, lambda: self.lost)
 
     def user(self, name: str = ADMIN) -> Any:
         return self.users.of_name(name, self.clock.time())
@@ -261,7 +263,8 @@ def table(tmp_path: Path) -> Table:
     (tmp_path / "users").write_text("admin secret write\nreader secret read,until=2100-01-01\n")
     users = Users(tmp_path / "users")
     users.refresh()
-    return Table(Kept(), FrozenClock(), users)
+    clock = FrozenClock()
+    return Table(Kept(), clock, users, OpenId(tmp_path / "openid.yaml", clock))
 
 
 async def test_session_ends_after_idle_time_and_at_its_longest(table: Table) -> None:

@@ -14,6 +14,7 @@ from ganeti.web.sessions import COOKIE, LINK_PREFIX, Session, csrf_token
 from ganeti.web.users import User, basic_header, bearer_header
 
 _PATH = "/2/session"
+_OPENID = "/2/session/openid"
 _COOKIE_FORM = "{name}={value}; Path=/; Secure; HttpOnly; SameSite=Strict"
 _ENDED = f"{_COOKIE_FORM.format(name=COOKIE, value='')}; Max-Age=0"
 _EVERYWHERE = Parameter("everywhere", Value.FLAG, "end all sessions of the user")
@@ -21,12 +22,18 @@ _TEXT = {"type": "string"}
 _BODY: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
-    "description": "a name and its password, or a token, or the secret of a link",
+    "description": "a name and its password, a token, the secret of a link, or the answer of the OpenID provider",
     "properties": {
         "username": _TEXT,
         "password": _TEXT,
         "token": {**_TEXT, "description": "a token of the users file"},
         "link": {**_TEXT, "description": "the secret of gnt-cluster console-link"},
+        "code": {
+            **_TEXT,
+            "description": "the code with which the OpenID provider has sent the browser back",
+        },
+        "state": {**_TEXT, "description": "the state beside the code"},
+        "secret": {**_TEXT, "description": "the secret that POST /2/session/openid has returned"},
     },
 }
 
@@ -35,8 +42,8 @@ async def _login(call: Call) -> Encoded:
     """Begin a session; Refusal (401, 429)."""
     body = call.object_body()
     if not all(isinstance(value, str) for value in body.values()):
-        raise bad_request("name, password, token and link must be strings")
-    role = ""
+        raise bad_request("every value must be a string")
+    role, groups = "", list[str]()
     match sorted(body):
         case ["password", "username"]:
             header = basic_header(body["username"], body["password"])
@@ -45,12 +52,17 @@ async def _login(call: Call) -> Encoded:
             user = await call.services.logins.check(bearer_header(body["token"]), call.address)
         case ["link"]:
             user, role = await _of_link(call, body["link"])
+        case ["code", "secret", "state"]:
+            given = body["code"], body["state"], body["secret"]
+            user, groups = await call.services.logins.of_code(*given, call.address)
         case _:
-            raise bad_request("pass username and password, or a token, or a link")
+            raise bad_request(
+                "pass username and password, or a token, a link, or code, state and secret"
+            )
     if user is None:
         raise Refusal(HTTPStatus.UNAUTHORIZED, "Wrong name or password")
     call.user = user
-    secret, call.session = await call.services.sessions.begin(user, role)
+    secret, call.session = await call.services.sessions.begin(user, role, groups)
     cookie = _COOKIE_FORM.format(name=COOKIE, value=secret)
     return _answer(call, secret, call.session, cookie)
 
@@ -93,6 +105,19 @@ async def _end(call: Call) -> Encoded:
     return Encoded(b"null", headers=(("Set-Cookie", _ENDED), ("Cache-Control", "no-store")))
 
 
+async def _provider(call: Call) -> dict[str, Any] | None:
+    """Return what the page shows on the button of the OpenID provider; null without a provider."""
+    settings = call.services.openid.settings
+    return {"label": settings.label} if settings is not None else None
+
+
+async def _begin_openid(call: Call) -> Encoded:
+    """Begin a login by the OpenID provider; Refusal (404, 502)."""
+    url, secret = await call.services.openid.begin()
+    body = wire.encode({"url": url, "secret": secret})
+    return Encoded(body, headers=(("Cache-Control", "no-store"),))
+
+
 def _answer(call: Call, secret: str, session: Session, cookie: str = "") -> Encoded:
     rights, sessions = call.user.rights, call.services.sessions
     body = {
@@ -114,5 +139,9 @@ OPERATIONS: tuple[Operation, ...] = (
               result="object", is_open=True, is_public=True),
     Operation("GET", _PATH, "session", "Return the user and the rights of a session, or null", Right.KNOWN, _show,
               result="object", is_open=True, is_public=True),
+    Operation("GET", _OPENID, "session_openid", "Return the label of the OpenID provider, or null", Right.KNOWN,
+              _provider, result="object", is_open=True, is_public=True),
+    Operation("POST", _OPENID, "session_openid", "Return the address at which the OpenID provider logs a browser in",
+              Right.KNOWN, _begin_openid, result="object", is_open=True, is_public=True),
     Operation("DELETE", _PATH, "session", "End a session", Right.KNOWN, _end, (_EVERYWHERE,), is_open=True),
 )  # fmt: skip
