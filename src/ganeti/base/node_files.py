@@ -32,6 +32,8 @@ LOG_FILES = {
     MOND_LOG: CONFD,
 }
 """Owners of the logs of daemons without the rights of root; the monitoring daemon runs as confd's user."""
+STORAGE_LIST_MARK = "# Directories below which disks may be kept as files, one a line.\n"
+"""The first line of a list of storage directories that this implementation has written."""
 DATABASE_PARTS = ("", "-wal", "-shm", ".lock")
 _TEMPORARY = re.compile(r"[.](.+)[.][0-9a-f]{8,16}", re.ASCII)
 """The name of an unfinished file (`base.files.AtomicFile`, `ssconf`)."""
@@ -188,7 +190,7 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     # One-time keys of a join, and a backup for a merge.
     yield held(data / "join-*")
     yield held(data / "merge-*")
-    yield held(paths.file_storage_paths)
+    yield NodeFile(paths.file_storage_paths, _lifetime_of_list(paths.file_storage_paths))
     yield from map(held, (paths.lease, paths.guard_status))
     yield held(paths.register, secret)
 
@@ -197,6 +199,16 @@ def _of_rest_users(paths: Paths) -> Iterator[NodeFile]:
     access = Access(RAPI, DAEMONS, 0o600, is_secret=True)
     for path in (paths.rapi_users, paths.rapi_openid):
         yield NodeFile(path, Lifetime.CLUSTER, access, Holders.CANDIDATES)
+
+
+def _lifetime_of_list(path: Path) -> Lifetime:
+    """Return the lifetime of the list of storage directories: an administrator's own list stays."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            is_generated = file.readline(len(STORAGE_LIST_MARK)) == STORAGE_LIST_MARK
+    except OSError:
+        is_generated = True
+    return Lifetime.CLUSTER if is_generated else Lifetime.ADMINISTRATOR
 
 
 def _of_guests(paths: Paths) -> Iterator[NodeFile]:

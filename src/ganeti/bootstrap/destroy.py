@@ -28,8 +28,7 @@ def is_member(paths: Paths) -> bool:
 
 def prepared(paths: Paths) -> list[Path]:
     """Return the files that an administrator has put on this host for its future cluster."""
-    of_rest = (paths.rapi_users, paths.rapi_openid)
-    files = (paths.file_storage_paths, paths.cluster_domain_secret, *of_rest)
+    files = (paths.cluster_domain_secret, paths.rapi_users, paths.rapi_openid)
     return [path for path in files if path.exists()]
 
 

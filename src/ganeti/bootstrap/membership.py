@@ -9,6 +9,7 @@ from ganeti.base.certificate_facts import node_identity
 from ganeti.base.errors import ErrorCode, HostError, InputError, PrereqError, StoreError
 from ganeti.base.files import write_atomically
 from ganeti.base.identifiers import is_uuid
+from ganeti.base.node_files import STORAGE_LIST_MARK
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.destroy import forget_cluster, is_member, prepared
 from ganeti.bootstrap.join_messages import Admission
@@ -16,7 +17,10 @@ from ganeti.model.objects import NodeUuid
 from ganeti.store.interface import Identity
 from ganeti.store.register import PromiseRequest, RegisterFile, join
 
-STORAGE_LIST_HEADER = "# Directories below which disks may be kept as files, one a line.\n"
+STORAGE_LIST_HEADER = (
+    STORAGE_LIST_MARK
+    + "# A node that leaves its cluster removes a list that begins with the line above.\n"
+)
 
 
 def own_identity(paths: Paths) -> Identity:

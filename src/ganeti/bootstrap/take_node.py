@@ -167,7 +167,7 @@ class Node:
             self._number_jobs()
             for one in self._adopting():
                 one.give_back()
-            forget_cluster(self.paths, keep=self._retained())
+            forget_cluster(self.paths)
             # From here on a file may be upstream's, although this implementation uses the same name.
             write_atomically(self._returning, b"")
         self._move_back(config)
@@ -175,11 +175,7 @@ class Node:
             "upstream's files are restored: start its daemons, and on the master run "
             "'gnt-cluster redist-conf' and 'gnt-cluster verify'"
         )
-        return [*self._said_of_config(config), next_step]
-
-    def _retained(self) -> list[Path]:
-        """Return the files of a cluster that stay during a return."""
-        return [self.paths.file_storage_paths]
+        return [*self._said_of_config(config), *self._said_of_copies(), next_step]
 
     def _staying(self) -> set[Path]:
         """Return the entries of the data directory that are not upstream's."""
@@ -193,8 +189,7 @@ class Node:
 
     def _check_free(self) -> None:
         """Raise PrereqError if a file that stays has the name of one to restore."""
-        ours = [] if self._returning.exists() else existing(self.paths, Lifetime.CLUSTER)
-        leaving = {*ours} - {*self._retained()}
+        leaving = [] if self._returning.exists() else existing(self.paths, Lifetime.CLUSTER)
         for entry in self._originals():
             target = self.paths.data / entry.name
             if os.path.lexists(target) and target not in leaving and not _is_empty(target):
@@ -221,6 +216,15 @@ class Node:
         old = f"{CONFIG} is as of the takeover: it lacks all later changes"
         return [
             f"{old} (to keep later changes, pass a file from 'gnt-cluster export' with --config)"
+        ]
+
+    def _said_of_copies(self) -> list[str]:
+        pattern = self.paths.left_clusters
+        copies = sorted(str(path) for path in pattern.parent.glob(pattern.name))
+        if not copies:
+            return []
+        return [
+            f"copies that node-cleanup made hold keys of former clusters; remove them: {' '.join(copies)}"
         ]
 
     def _uuids(self) -> dict[str, str]:

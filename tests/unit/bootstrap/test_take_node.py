@@ -166,8 +166,13 @@ async def test_guests_keep_their_variables_and_removed_clusters_their_copies(pat
     await Node(paths).take()
     assert (paths.uefi_variables / "guest.fd").exists()
     assert copy.is_dir()
-    await Node(paths).give_back(None)
+    paths.etc.mkdir(parents=True, exist_ok=True)
+    paths.file_storage_paths.write_text("/mine\n")
+    lines = await Node(paths).give_back(None)
     assert (paths.uefi_variables / "guest.fd").exists()
+    assert paths.file_storage_paths.read_text() == "/mine\n"
+    (line,) = [line for line in lines if "hold keys of former clusters" in line]
+    assert line.endswith(f"remove them: {copy}")
 
 
 @pytest.mark.requirement("G28")

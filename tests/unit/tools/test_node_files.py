@@ -9,6 +9,7 @@ from ganeti.base.node_files import Lifetime, existing
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import daemons
 from ganeti.bootstrap.destroy import is_member
+from ganeti.bootstrap.membership import allow_storage
 from ganeti.tools import ensure_dirs, node_cleanup
 from tests.support.node_certificates import Authority
 
@@ -68,6 +69,20 @@ def test_without_a_backup_nothing_stays(paths: Paths) -> None:
     fill(paths)
     assert node_cleanup.main(["--ya-rly", "--no-backup"]) == 0
     assert list(paths.data.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_list_of_an_administrator_stays(paths: Paths, is_own: bool) -> None:
+    fill(paths)
+    paths.etc.mkdir(parents=True, exist_ok=True)
+    if is_own:
+        paths.file_storage_paths.write_text("/mine\n")
+    assert allow_storage(paths, ["/srv/ganeti/file-storage"]) is not is_own
+    assert node_cleanup.main(["--yes-do-it"]) == 0
+    assert paths.file_storage_paths.exists() is is_own
+    (copy,) = paths.data.glob("left-cluster-*")
+    assert (copy / "file-storage-paths").exists() is not is_own
+    assert existing(paths, Lifetime.CLUSTER) == []
 
 
 def test_daemons_end_before_their_files_go(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
