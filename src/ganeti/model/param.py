@@ -1,5 +1,6 @@
 """The declaration of one parameter of any object, and the check of a value."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +9,8 @@ import msgspec
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.base.suggestions import did_you_mean
+
+_DECIMAL = re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 
 
 class Param(msgspec.Struct, frozen=True):
@@ -81,5 +84,9 @@ def typed_value(value: Any, like: float | str, field: str) -> Any:
             return False
         if kind is int and value.lstrip("-").isdecimal() and value.isascii():
             return int(value)
+        if kind is float and _DECIMAL.fullmatch(value):
+            return float(value)
+    if kind is float and type(value) is int:
+        return float(value)
     wanted = {bool: "true or false", int: "a whole number", str: "text", float: "a number"}[kind]
     raise InputError(f"{value!r:.60} is not {wanted}", field)

@@ -23,6 +23,10 @@ def _not_negative(value: int) -> str | None:
     return None if value >= 0 else "must be at least 0"
 
 
+def _positive(value: float) -> str | None:
+    return None if value > 0 else "must be greater than 0"
+
+
 def _percent(value: int) -> str | None:
     return None if 0 <= value <= 100 else "must be from 0 to 100"  # noqa: PLR2004
 
@@ -219,7 +223,7 @@ NODE_PARAMS = by_name(
     Param("ovs_name", "switch1", "its name", title="OpenvSwitchName"),
     Param("ovs_link", "", "its interface to the network", title="OpenvSwitchLink"),
     Param("ssh_port", 22, "where ssh listens"),
-    Param("cpu_speed", 1.0, "speed of a processor relative to others"),
+    Param("cpu_speed", 1.0, "speed of a processor relative to others", check=_positive),
 )
 NODE_DEFAULTS = defaults(NODE_PARAMS)
 

@@ -85,7 +85,7 @@ class Reading(Judge):
 
     def rest(self, what: str, given: Mapping[str, Any], known: Collection[str]) -> None:
         """Report unknown fields; empty ones are ignored."""
-        for name in given.keys() - known:
+        for name in sorted(given.keys() - known):
             if given[name] not in NOTHING:
                 self.unknown(what, name, "the field is not supported")
 

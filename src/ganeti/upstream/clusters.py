@@ -134,7 +134,7 @@ def read_cluster(reading: Reading, given: Document) -> Cluster:
             fields |= _param(reading, base, ours, theirs, desired)
     for name in OS_LISTS:
         fields |= _param(reading, base, name, name, [(ADD, one) for one in given.get(name) or ()])
-    for name in given.keys() & _WITHOUT_MEANING.keys():
+    for name in sorted(given.keys() & _WITHOUT_MEANING.keys()):
         reading.keep("cluster", name, _WITHOUT_MEANING[name])
     reading.rest("cluster", given, _READ | _DERIVED | _WITHOUT_MEANING.keys())
     return replace(base, **fields)

@@ -90,6 +90,10 @@ async def test_a_node_has_one_role(
         (2, {}, {"powered": True}, "wrong_state", "neither a fence agent nor"),
         (2, {}, {"secondary_ip": "host"}, "wrong_input", "secondary_ip"),
         (2, {}, {"ndparams": {"nosuch": 1}}, "wrong_input", "ndparams.nosuch"),
+        (2, {}, {"ndparams": {"cpu_speed": "nan"}}, "wrong_input", "'nan' is not a number"),
+        (2, {}, {"ndparams": {"cpu_speed": "1e9"}}, "wrong_input", "'1e9' is not a number"),
+        (2, {}, {"ndparams": {"cpu_speed": True}}, "wrong_input", "True is not a number"),
+        (2, {}, {"ndparams": {"cpu_speed": 0}}, "wrong_input", "must be greater than 0"),
         (2, {}, {"secondary_ip": "192.0.2.3"}, "resource_not_unique", "192.0.2.3"),
         (9, {}, {"offline": True}, "unknown_entity", "node9"),
         (1, {}, {"offline": True}, "wrong_state", "is the master"),
@@ -327,6 +331,15 @@ async def test_parameters_of_a_node_are_set_and_taken_back(master: Master) -> No
     assert result == [["secondary_ip", "198.51.100.2"], ["nd/ovs", True], ["nd/spindle_count", 4]]
     succeeded(await master.run(modify(ndparams={"ovs": None})))
     assert master.node(2).ndparams == {"spindle_count": 4}
+
+
+@pytest.mark.parametrize("given", ["1.5", 1.5, "2", 2])
+async def test_speed_of_processors_is_a_number_in_each_notation(
+    master: Master, given: str | float
+) -> None:
+    succeeded(await master.run(modify(ndparams={"cpu_speed": given})))
+    stored = master.node(2).ndparams["cpu_speed"]
+    assert (type(stored), stored) == (float, float(given))
 
 
 async def test_a_node_with_instances_stays_vm_capable(master: Master) -> None:
