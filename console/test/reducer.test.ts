@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { objectsOf, reduce, spoken, summaryOf } from "../src/core/reducer";
+import { isChange, objectsOf, reduce, spoken, summaryOf } from "../src/core/reducer";
 import type { Action, StreamEvent } from "../src/core/reducer";
 import { initialState } from "../src/core/state";
 import type { AnyRow, Kind, State } from "../src/core/state";
@@ -104,7 +104,16 @@ describe("the reducer", () => {
   it("reports the end of a job of this page, once, and no other job", () => {
     const content = { id: 7, status: "success", summary: ["INSTANCE_STARTUP(web1)"] };
     const state = run(loaded(), { type: "submitted", job: 7 }, events(event("job", content), event("job", { ...content, id: 8 }), event("job", content)));
-    expect(state.notices).toEqual([{ id: 1, tone: "good", text: "Instance web1: start: success", job: 7 }]);
+    expect(state.notices).toEqual([{ id: 1, tone: "good", text: "Instance web1: start: done", job: 7 }]);
+  });
+
+  it("says of a dry run that it was only a check", () => {
+    const content = { id: 7, status: "error", summary: ["INSTANCE_STARTUP(web1)"], dry_run: true };
+    const state = run(loaded(), { type: "submitted", job: 7 }, events(event("job", content, "5-1-1")));
+    expect(state.notices[0]?.text).toBe("Instance web1: start: the check found a problem");
+    expect(isChange(content)).toBe(false);
+    expect(isChange({ summary: ["CLUSTER_VERIFY"] })).toBe(false);
+    expect(isChange({ summary: ["INSTANCE_STARTUP(web1)"], dry_run: false })).toBe(true);
   });
 
   it("shows progress until the job ends", () => {

@@ -78,10 +78,19 @@ describe("the health", () => {
   const instances = [{ status: "ERROR_nodeoffline", admin_state: "up", "be/vcpus": 2 }, { status: "running", admin_state: "up", "be/vcpus": 1 }];
 
   it("says what needs attention, each with its page", () => {
-    expect(findings(nodes, instances).map((one) => one.text)).toEqual([
+    expect(findings(nodes, instances, null, null).map((one) => one.text)).toEqual([
       "1 of 3 nodes is offline", "1 node does not answer", "1 instance is not in the requested state",
     ]);
-    expect(findings([nodes[0] ?? {}], [])).toEqual([]);
+    expect(findings([nodes[0] ?? {}], [], null, null)).toEqual([]);
+  });
+
+  it("says which groups would not survive the loss of a node, and what verify and recovery found", () => {
+    const group = (name: string, nodes: number, ...n1_violations: string[]) => ({ name, nodes, n1_violations });
+    const survey = { groups: [group("a", 3), group("b", 3, "n1"), group("empty", 0)], verify: { ended: 1, errors: 2, warnings: 1, findings: [] } };
+    const recovery = { nodes: [], instances: [{ name: "i", state: "queued", why: "" }], alarms: ["x"], limits: [] };
+    expect(findings([], [], survey as never, recovery).map((one) => one.text)).toEqual([
+      "1 instance waits for recovery", "1 alarm of automatic recovery", "2 errors found by verify", "N+1 holds in 1 of 2 groups",
+    ]);
   });
 
   it("counts only nodes that are in service", () => {

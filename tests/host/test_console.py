@@ -52,6 +52,11 @@ PAGES = [
     ("node", "nodes/node1.vcluster.test", "dl.facts"),
     ("groups", "groups", ".grid-row"),
     ("networks", "networks", ".empty"),
+    ("map", "map", ".tile"),
+    ("os", "os", "table"),
+    ("backups", "exports", ".empty"),
+    ("locks", "locks", ".empty"),
+    ("filters", "filters", ".empty"),
 ]
 
 

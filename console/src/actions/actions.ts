@@ -61,6 +61,13 @@ export const INSTANCE_ACTS: readonly Act[] = [
   },
 ];
 
+export const CLUSTER_ACTS: readonly Act[] = [
+  {
+    id: "verify", label: t.acts.verify, explanation: t.acts.verifyWhat, operation: "post_verify",
+    request: () => ({ method: "POST", path: "/2/verify", body: {} }), values: () => ({}),
+  },
+];
+
 const role = (name: string, to: string): Request => ({ method: "PUT", path: `/2/nodes/${name}/role`, body: to });
 
 export const NODE_ACTS: readonly Act[] = [

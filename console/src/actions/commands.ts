@@ -84,6 +84,7 @@ export const COMMANDS: Readonly<Record<string, CommandForm>> = {
     own: { mode: (value) => (value === "primary-only" || value === "secondary-only" ? [`--${value}`] : []) },
   },
   post_nodes_name_migrate: { words: "gnt-node migrate --force", names: ["node"] },
+  post_verify: { words: "gnt-cluster verify" },
   delete_jobs_id: { words: "gnt-job cancel", names: ["job"] },
 };
 

@@ -1,5 +1,6 @@
 /** One answer of the server for a page, requested again when the page says that it may have changed. */
-import { useCallback, useEffect, useState } from "preact/hooks";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { useStore } from "../core/store";
 import { address, reason, Refused, send } from "./client";
 import type { Request } from "./client";
 
@@ -8,6 +9,20 @@ export interface Answered<T> {
   readonly problem: string | null;
   readonly isGone: boolean;
   readonly again: () => void;
+}
+
+const AGAIN_MS = 1000;
+
+/** Return a number that changes after events, at most once in `ms`: for answers that have no events of their own. */
+export function useChanges(ms = AGAIN_MS): number {
+  const last = useStore((state) => state.last);
+  const [count, setCount] = useState(0);
+  const timer = useRef(0);
+  useEffect(() => {
+    timer.current ||= window.setTimeout(() => { timer.current = 0; setCount((before) => before + 1); }, ms);
+  }, [last]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return count;
 }
 
 /** Return the answer of a request (null: none). A new `version` requests it again, and shows the old one meanwhile. */

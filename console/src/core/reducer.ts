@@ -1,6 +1,7 @@
 /** Every change of the page's state, as one pure function of the state and what happened. */
 import { keyOf, initialState, KINDS } from "./state";
 import type { AnyRow, Key, Kind, Link, Notice, Progress, Session, State, Table } from "./state";
+import { t } from "../texts/en";
 
 /** An event of the stream, as `GET /2/events` sends it. */
 export interface StreamEvent {
@@ -209,8 +210,8 @@ function finishedOwn(state: State, key: Key, status: string, content: AnyRow): S
   const own = new Set(state.own);
   own.delete(key);
   const tone = status === "success" ? "good" : status === "error" ? "bad" : "info";
-  const what = summaryOf(content);
-  return noticed({ ...state, own }, tone, `${what}: ${status}`, Number(key));
+  const said = content["dry_run"] === true ? t.checked : t.job;
+  return noticed({ ...state, own }, tone, `${summaryOf(content)}: ${said[status] ?? status}`, Number(key));
 }
 
 export function summaryOf(job: AnyRow): string {
@@ -218,6 +219,13 @@ export function summaryOf(job: AnyRow): string {
   return all.map(spoken).join(", ");
 }
 
+/** Whether a job can have changed something: a dry run and a verification cannot. */
+export function isChange(job: AnyRow): boolean {
+  const all = (job["summary"] as string[] | undefined) ?? [];
+  return job["dry_run"] !== true && !all.every((one) => READING.test(one));
+}
+
+const READING = /^(CLUSTER_VERIFY|CLUSTER_QUERY|CLUSTER_DOCTOR|GROUP_VERIFY_DISKS|OOB_COMMAND|TEST_)/;
 const VERBS: Readonly<Record<string, string>> = { STARTUP: "start", SHUTDOWN: "shut down" };
 
 /** `INSTANCE_SET_PARAMS(web1)` as people say it: "Instance web1: set params". */

@@ -1,4 +1,4 @@
-/** What the tables say about the cluster: what needs attention, and how much there is of everything. */
+/** What the tables and the survey say about the cluster: what needs attention, and how much there is of everything. */
 import { plural } from "../core/format";
 import { href } from "../core/route";
 import type { AnyRow } from "../core/state";
@@ -15,6 +15,34 @@ interface Check {
   readonly tone: Finding["tone"];
   readonly isHit: (row: AnyRow) => boolean;
   readonly text: (count: number, all: number) => string;
+}
+
+/** The answer of `GET /2/overview`. */
+export interface Survey {
+  readonly groups: readonly { readonly name: string; readonly nodes: number; readonly n1_violations: readonly string[] }[];
+  readonly memory: { readonly total: number; readonly free: number; readonly available: number; readonly reserved: number };
+  readonly disk: { readonly total: number; readonly free: number; readonly available: number };
+  readonly cpus: { readonly total: number; readonly virtual: number; readonly used: number };
+  readonly standard: {
+    readonly memory: number; readonly disk: number; readonly vcpus: number; readonly template: string; readonly fits: number;
+    readonly is_limit: boolean; readonly limited_by: string; readonly closed_groups: readonly string[];
+  };
+  readonly verify: Verified | null;
+}
+
+export interface Verified {
+  readonly ended: number;
+  readonly errors: number;
+  readonly warnings: number;
+  readonly findings: readonly { readonly severity: "error" | "warning"; readonly text: string; readonly job: number }[];
+}
+
+/** The answer of `GET /2/ha-status`. */
+export interface Recovery {
+  readonly nodes: readonly { readonly name: string; readonly state: string; readonly why: string; readonly why_unarmed: string }[];
+  readonly instances: readonly { readonly name: string; readonly state: string; readonly why: string }[];
+  readonly alarms: readonly string[];
+  readonly limits: readonly string[];
 }
 
 const CHECKS: readonly Check[] = [
@@ -41,14 +69,42 @@ const CHECKS: readonly Check[] = [
 ];
 
 /** What needs attention, worst first, each with the page that shows it. */
-export function findings(nodes: readonly AnyRow[], instances: readonly AnyRow[]): Finding[] {
+export function findings(
+  nodes: readonly AnyRow[], instances: readonly AnyRow[], survey: Survey | null, recovery: Recovery | null,
+): Finding[] {
   const found: Finding[] = [];
   for (const check of CHECKS) {
     const rows = check.page === "nodes" ? nodes : instances;
     const count = rows.filter(check.isHit).length;
     if (count > 0) found.push({ tone: check.tone, text: check.text(count, rows.length), href: href([check.page], { q: check.filter }) });
   }
+  found.push(...ofRecovery(recovery), ...ofSurvey(survey));
   return found.sort((one, other) => Number(other.tone === "bad") - Number(one.tone === "bad"));
+}
+
+function ofRecovery(recovery: Recovery | null): Finding[] {
+  const found: Finding[] = [];
+  const waiting = recovery?.instances.filter((one) => one.state === "queued" || one.state === "given up").length ?? 0;
+  if (waiting > 0) found.push({ tone: "bad", text: `${plural(waiting, "instance")} ${waiting === 1 ? "waits" : "wait"} for recovery`, href: "#recovery" });
+  const alarms = recovery?.alarms.length ?? 0;
+  if (alarms > 0) found.push({ tone: "bad", text: `${plural(alarms, "alarm")} of automatic recovery`, href: "#recovery" });
+  return found;
+}
+
+/** Groups with nodes, and those of them that survive the loss of any node. */
+export function redundancy(survey: Survey): { holds: number; all: number } {
+  const groups = survey.groups.filter((one) => one.nodes > 0);
+  return { holds: groups.filter((one) => one.n1_violations.length === 0).length, all: groups.length };
+}
+
+function ofSurvey(survey: Survey | null): Finding[] {
+  if (!survey) return [];
+  const found: Finding[] = [];
+  const { holds, all } = redundancy(survey);
+  if (holds < all) found.push({ tone: "warn", text: `N+1 holds in ${holds} of ${plural(all, "group")}`, href: href(["map"], { by: "slack" }) });
+  const errors = survey.verify?.errors ?? 0;
+  if (errors > 0) found.push({ tone: "bad", text: `${plural(errors, "error")} found by verify`, href: "#verify" });
+  return found;
 }
 
 export interface Totals {

@@ -127,12 +127,12 @@ function NodeTile({ tile, colour, isChosen, onChoose, onDrop }: {
   const label = `${tile.name}, ${t.role[String(tile.node["role"])] ?? ""}, ${tile.instances.length} ${t.instances.title.toLowerCase()}${load === null ? "" : `, ${t.map.by[colour]} ${load} %`}`;
   return (
     <button
-      class={`tile ${toneOf(tile, colour)}${isOver ? " over" : ""}`} aria-pressed={isChosen} aria-label={label} title={label} onClick={onChoose}
+      class={`tile ${toneOf(tile, colour)}${isOver ? " over" : ""}`} aria-pressed={isChosen} title={label} onClick={onChoose}
       onDragOver={(event) => { if (event.dataTransfer?.types.includes("text/x-instance")) { event.preventDefault(); setOver(true); } }}
       onDragLeave={() => setOver(false)}
       onDrop={(event) => { event.preventDefault(); setOver(false); onDrop(event.dataTransfer?.getData("text/x-instance") ?? ""); }}
     >
-      <span class="tile-head"><strong>{short(tile.name)}</strong><span>{load === null ? "" : `${load} %`}</span></span>
+      <span class="tile-head"><strong>{short(tile.name)}</strong>{rackOf(tile.node) && <small>{rackOf(tile.node)}</small>}<span>{load === null ? "" : `${load} %`}</span></span>
       <svg class="squares" viewBox={`0 0 ${PER_LINE * STEP} ${lines * STEP}`} width={PER_LINE * STEP} height={lines * STEP} aria-hidden="true">
         {Object.entries(paths).map(([tone, path]) => <path key={tone} class={tone} d={path} />)}
       </svg>

@@ -137,7 +137,11 @@ export function Network({ name }: { name: string }) {
           <ul class="lines">{(one["inst_list"] as string[]).map((name) => <li key={name}><span class="what"><ObjectLink kind="instance" name={name} whole /></span></li>)}</ul>
         )}
       </section>
-      <section class="card"><header><h3>{t.groups.title}</h3></header><Values value={one["group_list"]} /></section>
+      <section class="card"><header><h3>{t.groups.title}</h3></header>
+        <ul class="lines">{((one["group_list"] as string[][] | null) ?? []).map(([group, mode, link, vlan]) => (
+          <li key={group}><ObjectLink kind="group" name={group} whole /><span class="what">{mode} {link} {vlan}</span></li>
+        ))}</ul>
+      </section>
     </div>
   );
 }

@@ -1,11 +1,11 @@
 /** Lists of what has no events: read when the page opens, and again when any object or job changes. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { useChanges } from "../api/objects";
 import { reason } from "../api/client";
 import { query } from "../api/queries";
 import type { AnyRow } from "../core/state";
 import { compare } from "../core/format";
-import { useStore } from "../core/store";
 import { t } from "../texts/en";
 import { Badge, Empty, ObjectLink, PageTitle, Problem } from "../ui/bits";
 import { textOf } from "../ui/columns";
@@ -21,19 +21,6 @@ interface Plain {
   readonly isShown?: (row: AnyRow) => boolean;
   readonly emptyTitle: string;
   readonly empty: string;
-}
-
-const AGAIN_MS = 1000;
-
-/** Return a number that changes, at most once a second, after events. */
-function useChanges(): number {
-  const last = useStore((state) => state.last);
-  const [count, setCount] = useState(0);
-  useEffect(() => {
-    const timer = setTimeout(() => setCount((before) => before + 1), AGAIN_MS);
-    return () => clearTimeout(timer);
-  }, [last]);
-  return count;
 }
 
 function PlainList(props: Plain) {

@@ -45,6 +45,9 @@ export const t = {
     queued: "queued", waiting: "waiting", canceling: "canceling", running: "running", canceled: "canceled",
     success: "done", error: "failed",
   } as Record<string, string>,
+  checked: {
+    success: "the check found no problem", error: "the check found a problem", canceled: "the check was canceled",
+  } as Record<string, string>,
   acts: {
     startup: "Start", startupWhat: "Starts the instance on its primary node.",
     shutdown: "Shut down", shutdownWhat: "Asks the guest to shut down, and ends it after two minutes.",
@@ -56,6 +59,7 @@ export const t = {
     offline: "Set offline", offlineWhat: "The master no longer contacts the node. Its instances count as stopped.",
     online: "Return to service", onlineWhat: "The node becomes a master candidate and gets instances again.",
     migrateAll: "Migrate all away", migrateAllWhat: "Moves all running instances to other nodes. They continue to run.",
+    verify: "Verify now", verifyWhat: "Checks the configuration, all nodes and all instances, and changes nothing.",
     confirm: "Do it", cancel: "Cancel", typeName: "Type the name to confirm", asCommand: "Show as command",
     copy: "Copy", copied: "Copied", close: "Close", more: "More", dryRun: "Check only", dryRunGood: "The check found no problem.",
     several: "for", objects: "objects",
@@ -65,7 +69,14 @@ export const t = {
     recent: "Recent changes", noRecent: "No job has run yet.", capacity: "Capacity", memory: "Memory", disk: "Disk",
     cpus: "Processors", used: "used", free: "free", guests: "Instances", attention: "Needs attention", by: "By",
     reserved: "kept for the failure of a node", host: "of the hosts", allocated: "allocated",
-    fits: (count: number) => `Room for ${count.toLocaleString("en")} more standard instances.`,
+    redundant: "Every group survives the loss of any one node.", room: "Room", fits: "more standard instances",
+    limitedBy: "the next one lacks", n1: "Redundancy (N+1)", cannotLose: "cannot lose",
+    lacks: { FailMem: "memory", FailDisk: "disk", FailCPU: "processors", FailN1: "redundancy", FailTags: "nodes that its tags allow", FailSpindles: "spindles" } as Record<string, string>,
+    virtual: (count: number) => `${count.toLocaleString("en")} virtual ones allowed`,
+    holdsIn: (holds: number, all: number) => `holds in ${holds} of ${all} groups`,
+    verify: "Last verification", never: "not in the queue", noFindings: "It found no problem.",
+    more: (count: number) => `and ${count.toLocaleString("en")} more`,
+    recovery: "Automatic recovery", protected: "protected", alarm: "alarm", calm: "Nothing to recover.",
     allJobs: "All jobs",
   },
   instances: {
@@ -75,7 +86,7 @@ export const t = {
   instance: {
     gone: "This instance does not exist.", summary: "Summary", jobs: "Jobs", configuration: "Configuration", disks: "Disks",
     nics: "Network interfaces", parameters: "Parameters", history: "History", noDisks: "No disks.", noNics: "No network interface.",
-    noJobs: "No job of this instance is in the queue.", console: "Console", changed: "differs from the cluster's default",
+    noJobs: "No job about this object is in the queue.", console: "Console", changed: "differs from the cluster's default",
     tags: "Tags", modify: "Change",
   },
   nodes: { title: "Nodes", emptyTitle: "No node", empty: "Add one: run ganeti-node-join on a host, then gnt-node add." },
@@ -91,6 +102,7 @@ export const t = {
     cancel: "Cancel", cancelWhat: "A job that waits is cancelled at once. A job that runs ends at its next safe point.",
     log: "Log", noLog: "This job has no messages.", waitsFor: "waits for", result: "Result", submitted: "Submitted",
     started: "Started", ended: "Ended", gone: "This job does not exist. It may have been archived.",
+    one: "Job", left: "left", dryRun: "check only",
     running: "Running", finished: "Ended", all: "All", operations: "Request",
   },
   form: {

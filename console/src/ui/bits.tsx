@@ -2,9 +2,11 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { href } from "../core/route";
-import { short } from "../core/format";
+import { duration, short, size } from "../core/format";
+import { useStore } from "../core/store";
 import { t } from "../texts/en";
 
+const MIB = 1024 * 1024;
 const ICONS: Readonly<Record<string, string>> = {
   overview: "M3 3h6v8H3zM11 3h6v5h-6zM11 10h6v7h-6zM3 13h6v4H3z",
   map: "M10 2l6.5 3.8v7.6L10 17.2l-6.5-3.8V5.8zM3.5 5.8L10 9.6l6.5-3.8M10 9.6v7.6",
@@ -76,6 +78,23 @@ const JOB_TONES: Readonly<Record<string, Tone>> = {
 
 export function JobStatus({ status }: { status: unknown }) {
   return <Badge tone={JOB_TONES[String(status)] ?? "quiet"}>{t.job[String(status)] ?? String(status ?? "–")}</Badge>;
+}
+
+/** How far a job is, with the time left, while it reports that. */
+export function JobProgress({ id }: { id: string }) {
+  const progress = useStore((state) => state.progress.get(id));
+  if (!progress) return null;
+  const { percent, text, rate, leftS } = progress;
+  const said = [
+    text, percent === null ? "" : `${percent.toFixed(1)} %`, rate === null ? "" : `${size(rate / MIB)}/s`,
+    leftS === null ? "" : `${duration(leftS)} ${t.jobs.left}`,
+  ].filter(Boolean).join(" · ");
+  return (
+    <span class="progress">
+      {percent !== null && <Meter label={text} whole={100} parts={[{ name: text, value: percent, tone: "used" }]} />}
+      <small>{said}</small>
+    </span>
+  );
 }
 
 const ROLE_TONES: Readonly<Record<string, Tone>> = { M: "info", C: "good", R: "good", D: "warn", O: "bad" };

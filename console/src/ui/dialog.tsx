@@ -1,10 +1,11 @@
 /** A modal dialog, and the confirmation of an action. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
-import { submit, submitAll } from "../actions/actions";
+import { may, submit, submitAll } from "../actions/actions";
 import type { Act } from "../actions/actions";
 import { commandOf, curlOf } from "../actions/commands";
 import { reason } from "../api/client";
+import { useStore } from "../core/store";
 import { t } from "../texts/en";
 import { CommandLine, Icon, Problem } from "./bits";
 
@@ -50,6 +51,19 @@ export function AsCommand({ command, curl }: { command: string | null; curl: str
   );
 }
 
+/** A button for one action, if the user may. */
+export function ActButton({ act, name, isSmall }: { act: Act; name: string; isSmall?: boolean }) {
+  const session = useStore((state) => state.session);
+  const [isOpen, setOpen] = useState(false);
+  if (!may(session, act.operation)) return null;
+  return (
+    <>
+      <button class={isSmall ? "small" : ""} onClick={() => setOpen(true)}>{act.label}</button>
+      {isOpen && <ConfirmAct act={act} names={[name]} onClose={() => setOpen(false)} />}
+    </>
+  );
+}
+
 /** Explain an action, and do it after the confirmation. */
 export function ConfirmAct({ act, names, onClose, onDone }: {
   act: Act; names: readonly string[]; onClose: () => void; onDone?: () => void;
@@ -74,7 +88,8 @@ export function ConfirmAct({ act, names, onClose, onDone }: {
       setBusy(false);
     }
   };
-  const title = `${act.label}: ${names.length === 1 ? first : `${names.length} ${t.acts.objects}`}`;
+  const about = names.length === 1 ? first : `${names.length} ${t.acts.objects}`;
+  const title = about ? `${act.label}: ${about}` : act.label;
   return (
     <Dialog title={title} onClose={onClose}>
       <form onSubmit={(event) => void run(event)}>

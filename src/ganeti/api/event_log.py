@@ -27,7 +27,7 @@ from ganeti.jobs.states import status_of
 from ganeti.model import wire
 from ganeti.model.job import StoredJob
 from ganeti.model.names import JobStatus
-from ganeti.model.objects import Cluster, Instance, Node, NodeGroup
+from ganeti.model.objects import Cluster, Instance, Network, Node, NodeGroup
 from ganeti.store.backend import StateHistory
 from ganeti.store.interface import Delete, LogEntry, NotInLog, Operation, Position, Put
 
@@ -36,7 +36,7 @@ GATHER_S = 0.02
 PASSING_LIMIT = 1_000
 NUMBER = re.compile(r"([0-9]{1,10})-([0-9]{1,10})(?:-([0-9]{1,6}))?")
 
-_NAMES = {KINDS[kind].name: kind for kind in (Instance, Node, NodeGroup, Cluster)}
+_NAMES = {KINDS[kind].name: kind for kind in (Instance, Node, NodeGroup, Network, Cluster)}
 _PASSING = (JobStatus.WAITING, JobStatus.CANCELING)
 
 
@@ -219,4 +219,11 @@ def _of_operations(operations: Sequence[Operation]) -> list[tuple[str, Mapping[s
 
 def _shown_job(stored: StoredJob, status: JobStatus) -> dict[str, Any]:
     summary = [state.op.summary() for state in stored.ops]
-    return {"id": stored.id, "status": status, "summary": summary, "source": stored.source}
+    is_dry = all(state.op.dry_run for state in stored.ops)
+    return {
+        "id": stored.id,
+        "status": status,
+        "summary": summary,
+        "source": stored.source,
+        "dry_run": is_dry,
+    }

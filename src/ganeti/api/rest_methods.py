@@ -47,6 +47,7 @@ class RestMethods:
     consoles: Consoles
     histories: Histories
     survey: Surveys
+    last_verify: Callable[[], dict[str, Any] | None]
     sessions: SessionMemory
     links: LoginLinks
 
@@ -84,7 +85,7 @@ class RestMethods:
         return await self.consoles.open(self.snapshot(), scope, args.text(1), args.text(2))
 
     async def _overview(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
-        return await self.survey.overview()
+        return {**await self.survey.overview(), "verify": self.last_verify()}
 
     async def _impact(self, args: Arguments, _caller: Caller) -> dict[str, Any]:
         return await self.survey.impact(args.text(0))

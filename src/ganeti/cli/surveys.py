@@ -7,7 +7,7 @@ from typing import Any
 from ganeti.base.terminal import say
 from ganeti.cli.command import CommandTable
 from ganeti.cli.options import JSON, TABLE_OPTIONS
-from ganeti.cli.output import format_value, print_json, print_rows
+from ganeti.cli.output import format_time, format_value, print_json, print_rows
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import NODE
 
@@ -28,7 +28,8 @@ def overview(args: argparse.Namespace) -> int:
     """Show the cluster at a glance: nodes, instances, room, N+1 violations, and how many more instances fit.
 
     An instance of the policy's standard size counts as fitting if the cluster still survives the loss of any node
-    afterwards. Groups with N+1 violations accept none. The figures are at most 15 seconds old.
+    afterwards. Groups with N+1 violations accept none. The figures are at most 15 seconds old. The last lines are the
+    findings of the last gnt-cluster verify, if its jobs are still in the queue.
     """
     with LuxiClient() as client:
         found = client.call("QueryOverview")
@@ -59,6 +60,13 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     size = f"{_size(one['memory'])}, {one['vcpus']:.0f} processors, {_size(one['disk'])} {one['template']}"
     more = " or more" if one["is_limit"] else f"; the next one lacks: {one['limited_by']}"
     yield f"Room for {one['fits']} more instances ({size}){more}"
+    verify = found["verify"]
+    if verify is None:
+        yield "Verified: never, as far as the queue shows; run gnt-cluster verify"
+    else:
+        ended = format_time(verify["ended"])
+        yield f"Verified: {ended}; {verify['errors']} errors, {verify['warnings']} warnings"
+        yield from (f"  {one['severity']}: {one['text']}" for one in verify["findings"])
 
 
 def _size(mib: float) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 from ganeti.base.errors import GanetiError
 from ganeti.base.http_web import web
 from ganeti.model import wire
+from ganeti.model.operation import Right
 from ganeti.web.audit import Audit
 from ganeti.web.bodies import read_body
 from ganeti.web.browsers import check_origin, is_browser, wants_page
@@ -122,6 +123,7 @@ class Application:
     async def _carried_out(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
         operation, user = call.operation, call.user
         is_change = operation.method != "GET"
+        is_recorded = is_change and operation.right is not Right.READ
         try:
             if is_change or operation.submits:
                 check_origin(request.headers)
@@ -133,11 +135,11 @@ class Application:
             call.body = await read_body(request, operation.body_limit)
             result = await self._done(call)
         except (Refusal, GanetiError) as err:
-            if is_change and not operation.is_public:  # guesses must not fill the log
+            if is_recorded and not operation.is_public:  # guesses must not fill the log
                 refusal = err if isinstance(err, Refusal) else refusal_of(err)
                 self._audit.note(call, refusal.status, refusal.explain)
             raise
-        if is_change:
+        if is_recorded:
             self._audit.note(call, HTTPStatus.OK, "")
         return await _response(call, result, request)
 

@@ -28,11 +28,12 @@ KEEP_ALIVE_S = 15.0
 AGAIN_S = 1.0
 SUBSCRIBERS_LIMIT = 2_000
 NUMBER = re.compile(r"[0-9]{1,10}-[0-9]{1,10}(?:-[0-9]{1,6})?")
-KINDS = ("job", "instance", "node", "group", "cluster")
+KINDS = ("job", "instance", "node", "group", "network", "cluster")
 _STATE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("instance", "QueryInstances", ("name", "uuid", "serial_no", "tags")),
     ("node", "QueryNodes", ("name", "uuid", "serial_no", "tags")),
     ("group", "QueryGroups", ("name", "uuid", "serial_no", "tags")),
+    ("network", "QueryNetworks", ("name", "uuid", "serial_no", "tags")),
 )
 
 log = logging.getLogger(__name__)
@@ -194,7 +195,7 @@ class EventHub:
             for row in await self._master.ask(method, [], list(names), False):
                 content = {**dict(zip(names, row, strict=True)), "change": "state"}
                 found.append(Event(None, kind, content))
-        names = ("id", "status", "summary", "source")
+        names = ("id", "status", "summary", "source", "dry_run")
         rows = await self._master.ask("QueryJobs", [], list(names))
         jobs = [dict(zip(names, row, strict=True)) for row in rows if row]
         found += [Event(None, "job", one) for one in jobs]

@@ -272,6 +272,7 @@ class Master:
             self,
             HistorySource(self.nodes, clock),
             self,
+            lambda: None,
             self.queue,
             self.links,
         )

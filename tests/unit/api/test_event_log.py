@@ -14,6 +14,7 @@ from ganeti.jobs.record import LOG_KIND, LiveJob
 from ganeti.jobs.states import Event
 from ganeti.model.job import OpState, StoredJob
 from ganeti.model.names import JobStatus
+from ganeti.model.objects import Network, NetworkUuid
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.simulation.faulty_store import FaultyStore
 from ganeti.store.backend import become_master
@@ -141,6 +142,13 @@ async def test_changes_of_the_configuration_are_events() -> None:
 
     def more(draft: Draft) -> None:
         draft.put(cluster)
+        draft.put(
+            Network(
+                uuid=NetworkUuid("5b8b4f3c-6a43-4d3e-9c93-aaaaaaaaaaaa"),
+                name="lan",
+                network="192.0.2.0/24",
+            )
+        )
         draft.remove(web4)
 
     await config.change(more)
@@ -150,10 +158,11 @@ async def test_changes_of_the_configuration_are_events() -> None:
     assert [(kind, one["name"], one["change"]) for _, kind, one in found] == [
         ("group", group.name, "changed"),
         ("cluster", "cluster.example.com", "changed"),
+        ("network", "lan", "added"),
         ("instance", "web4.example.com", "removed"),
     ]
     assert found[0][2]["tags"] == ("b",)
-    assert [one[0].rpartition("-")[2] for one in found] == ["1", "1", "2"]
+    assert [one[0].rpartition("-")[2] for one in found] == ["1", "1", "2", "3"]
     await log.close()
     assert listeners == []
     await store.close()

@@ -19,6 +19,7 @@ def answer(**standard: Any) -> dict[str, Any]:
         "cpus": {"total": 12, "virtual": 48, "used": 5},
         "groups": [{"name": "default", "uuid": "u", "nodes": 3, "n1_violations": []}],
         "standard": {**one, **standard},
+        "verify": None,
     }
 
 
@@ -36,6 +37,7 @@ Disk: 10.0G available of 30.0G
 Processors: 5 virtual ones in use of 48 allowed
 N+1: holds in every group
 Room for 7 more instances (1.0G, 1 processors, 10.0G drbd); the next one lacks: FailMem
+Verified: never, as far as the queue shows; run gnt-cluster verify
 """
     )
     _, out, _ = run(gnt_cluster, "overview", "--json")
@@ -49,6 +51,14 @@ def test_overview_names_nodes_that_cannot_be_lost(master: FakeMaster, run: Run) 
     _, out, _ = run(gnt_cluster, "overview")
     assert "N+1: group default cannot lose node1, node2\n" in out
     assert "Room for 1000 more instances (1.0G, 1 processors, 10.0G drbd) or more\n" in out
+
+
+def test_overview_lists_the_findings_of_the_last_verify(master: FakeMaster, run: Run) -> None:
+    one = {"severity": "error", "text": "node node1: does not answer", "job": 7}
+    verify = {"ended": 0.0, "errors": 1, "warnings": 0, "findings": [one]}
+    master.replies["QueryOverview"] = {**answer(), "verify": verify}
+    _, out, _ = run(gnt_cluster, "overview")
+    assert "; 1 errors, 0 warnings\n  error: node node1: does not answer\n" in out
 
 
 def test_impact_is_a_table(master: FakeMaster, run: Run) -> None:

@@ -178,7 +178,7 @@ async def test_forgotten_events_cause_a_reset(rig: RestRig) -> None:
         assert str(one.last) == "3-1"
         assert [kind for kind, _ in state].count("instance") == 4
         assert state[-1] == ("job", {"id": 7, "status": "success", "summary": ["TEST_DELAY(0.5)"],
-                                     "source": "local"})  # fmt: skip
+                                     "source": "local", "dry_run": False})  # fmt: skip
         job(rig, 8)
         assert await one.ids(1) == [8]
         assert one.last == "3-1-1"

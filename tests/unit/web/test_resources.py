@@ -561,6 +561,7 @@ async def test_the_users_file_opens_nodes_to_limited_users(rig: RestRig) -> None
 
 async def test_what_would_change_something_is_in_the_audit_log(rig: RestRig) -> None:
     await rig.ask("GET", "/2/nodes")
+    await rig.ask("PUT", "/2/query/node", {"fields": ["name"]})
     await rig.ask("PUT", "/2/instances/web1/startup?reason=maintenance")
     await rig.ask("PUT", "/2/instances/web1/shutdown", user=READER)
     await rig.ask("POST", "/2/instances", {**INSTANCE, "osparams_secret": {"pw": "hunter2"}})

@@ -55,6 +55,9 @@ class OpClusterVerify(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY"
     ] = False
 
     host_changing: ClassVar[bool] = False
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("POST", "/2/verify", right=Right.OPERATE, summary="Verify the cluster"),
+    )
 
 
 class OpClusterDoctor(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_DOCTOR"):

@@ -66,6 +66,13 @@ JOB_FIELDS = table(
             lambda r: r.job.source,
         ),
         Field(
+            "dry_run",
+            "DryRun",
+            ValueKind.BOOL,
+            "Whether the job only checks, and changes nothing",
+            lambda r: all(state.op.dry_run for state in r.job.ops),
+        ),
+        Field(
             "archived",
             "Archived",
             ValueKind.BOOL,
