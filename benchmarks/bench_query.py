@@ -167,6 +167,7 @@ async def serve(path: Path, instances: int) -> None:
         clock=clock,
         audit=unused,
         ha_status=unused,
+        programs=unused,
     )
     server = LuxiServer(path, methods)
     await server.start()

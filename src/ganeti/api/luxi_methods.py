@@ -41,6 +41,7 @@ from ganeti.query.execute import (
 from ganeti.query.fields.field import Field
 from ganeti.query.fields.job import JobContext
 from ganeti.units.job_scope import check_scope, jobs_of
+from ganeti.units.missing_objects import Programs, check_objects
 from ganeti.units.registry import UNITS
 from ganeti.units.submission import check_values
 
@@ -106,6 +107,7 @@ class LuxiMethods:
         clock: Clock,
         audit: RequestAudit,
         ha_status: HaStatus,
+        programs: Programs,
         more: Mapping[str, Method] | None = None,
         rest_uid: int | None = None,
     ) -> None:
@@ -121,6 +123,7 @@ class LuxiMethods:
         self._clock = clock
         self._audit = audit
         self._ha_status = ha_status
+        self._programs = programs
         self._methods = self._table()
         self._methods |= {name: _Method(*method) for name, method in (more or {}).items()}
 
@@ -240,8 +243,13 @@ class LuxiMethods:
         await self._check_scope(submitter, ops)
         for op in ops:
             UNITS[type(op)](op).check_arguments()
-        check = partial(self._check_values, ops, submitter)
+        check = partial(self._check_request, ops, submitter)
         return await self._queue.submit(ops, key=args.text(2), submitter=submitter, check=check)
+
+    async def _check_request(self, ops: Sequence[OpCode], submitter: Submitter) -> None:
+        """Raise PrereqError for objects that do not exist, and for values that are not allowed."""
+        await check_objects(self._config.snapshot, ops, self._queue.unended_ops, self._programs)
+        await self._check_values(ops, submitter)
 
     async def _check_values(self, ops: Sequence[OpCode], submitter: Submitter) -> None:
         """Raise PrereqError for values that the configuration does not allow.
@@ -250,7 +258,7 @@ class LuxiMethods:
         the relevant objects.
         """
         is_alone = len(ops) == 1 and not ops[0].depends
-        if is_alone and not self._queue.is_busy(submitter.source):
+        if is_alone and not any(True for _ in self._queue.unended_ops(submitter.source)):
             await check_values(self._config.snapshot, ops[0], submitter, self._clock)
 
     async def _check_scope(self, submitter: Submitter, ops: Sequence[OpCode]) -> None:

@@ -1,6 +1,6 @@
 """The interfaces of the LUXI methods to the rest of the master."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,8 +37,8 @@ class Queue(Protocol):
         """Return whether new jobs are refused."""
         ...
 
-    def is_busy(self, source: str, /) -> bool:
-        """Return whether a job of this source has not ended."""
+    def unended_ops(self, source: str | None = None, /) -> Iterable[OpCode]:
+        """Return the opcodes of the jobs that have not ended, of one source or of all."""
         ...
 
     async def submit(

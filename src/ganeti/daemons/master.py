@@ -74,6 +74,7 @@ from ganeti.store.room import RoomFile
 from ganeti.store.settings import state_settings
 from ganeti.store.stream import Peers
 from ganeti.store.worker import Worker
+from ganeti.units.missing_objects import NodePrograms
 from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
@@ -393,6 +394,7 @@ class MasterServices:
             clock=self._clock,
             audit=self._audit,
             ha_status=ha_status,
+            programs=NodePrograms(rpc, has_built_in=True),
             more=rest.table(),
             rest_uid=users.accounts[RAPI].uid if users else None,
         )

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ganeti.base.clock import Clock
@@ -156,9 +156,10 @@ class JobQueue:
         for job in self._jobs.values():
             job.watch.close()
 
-    def is_busy(self, source: str) -> bool:
-        """Return whether a job of this source has not ended."""
-        return any(self._jobs[job_id].source == source for job_id in self._scheduler.unended)
+    def unended_ops(self, source: str | None = None) -> Iterator[OpCode]:
+        """Return the opcodes of the jobs that have not ended, of one source or of all."""
+        jobs = (self._jobs[job_id] for job_id in self._scheduler.unended)
+        return (state.op for job in jobs if source in (None, job.source) for state in job.ops)
 
     # Submitting
 

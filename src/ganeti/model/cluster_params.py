@@ -17,7 +17,7 @@ from ganeti.model.disk_templates import (
     ENABLED_BY_DEFAULT,
     TEMPLATES,
 )
-from ganeti.model.fields import Field, Form
+from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
 from ganeti.model.iallocator import BUILT_IN, parse_defaults
 from ganeti.model.limits import MAX_LIVE_JOBS
@@ -75,6 +75,7 @@ class ClusterParam:
     """True if existing instances may forbid a change."""
     reaches_host: bool = False
     """True if by it a remote user could reach any directory, or be any user, of the nodes (A44, A45)."""
+    refers_to: RefersTo = RefersTo.CLUSTER
 
 
 class ClusterParams(Stored, frozen=True, kw_only=True):
@@ -195,6 +196,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
             "-I", "NAME",
         ),
         check=parse_defaults, initial=BUILT_IN, heading="default instance allocator", is_general=True,
+        refers_to=RefersTo.ALLOCATORS,
     )] = ""
     """Lists of allocators by kind of request, see `ganeti.model.iallocator.parse_defaults`."""
     default_iallocator_params: Annotated[Params, ClusterParam(

@@ -2,7 +2,8 @@
 
 Both are metadata: `target_node: Annotated[str, Field("…"), RefersTo.NODE]`. Options, completion and manual pages of
 commands are made from `Field` (`ganeti.cli.opcode_options`). From `RefersTo` follows what a limited user may submit
-(`ganeti.model.reach`): every field that can hold text declares one, if only `NOTHING`, and a test refuses others.
+(`ganeti.units.job_scope`) and which names the REST interface refuses (`ganeti.units.missing_objects`): every field that
+can hold text declares one, if only `NOTHING`, and a test refuses others.
 """
 
 from enum import Enum, auto
@@ -70,8 +71,13 @@ class RefersTo(Enum):
     JOB = "job"
 
     NODE = "node"
+    NEW_NODE = "new node"
     GROUP = "group"
+    NEW_GROUP = "new group"
     NETWORK = "network"
+    NEW_NETWORK = "new network"
+    NEW_DISK = "new disk"
+    """The name of a disk to create or rename; the instance of the request owns it."""
     LINK = "link"
     """A bridge, a switch, a routing table or a VLAN of the hosts."""
     DIRECTORY = "directory"
@@ -88,6 +94,8 @@ class RefersTo(Enum):
 
     DESTINATION = "export destination"
     """A node, or addresses that another cluster has signed."""
+    ALLOCATORS = "allocators"
+    """Lists of allocators by kind of request (`ganeti.model.iallocator.parse_defaults`)."""
     TAGGED = "tagged object"
     """An object of the kind that the request's field `kind` names."""
     DISK_PARAMS = "disk parameters"

@@ -104,6 +104,16 @@ class Rest(NamedTuple):
         """Return the field that has the value of a word in braces."""
         return self.path_fields.get(word) or PATH_FIELDS[word]
 
+    @property
+    def fields_in_path(self) -> tuple[str, ...]:
+        """The fields that have the values of words in braces."""
+        return tuple(map(self.field_of, words_of(self.path)))
+
+
+def words_of(path: str) -> tuple[str, ...]:
+    """Return the names in braces of a path; each is the kind of an object."""
+    return tuple(part[1:-1] for part in path.split("/") if part.startswith("{"))
+
 
 PATH_FIELDS = {
     "instance": "instance_name",

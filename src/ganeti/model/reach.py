@@ -1,13 +1,16 @@
 """The objects to which one request refers, from the declarations of its fields (`RefersTo`)."""
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
 
+from ganeti.base.errors import InputError
 from ganeti.model.disk_params import is_plain_disk_param
 from ganeti.model.fields import RefersTo, declared_references
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
+from ganeti.model.iallocator import parse_defaults
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 
 
@@ -31,6 +34,8 @@ _OF_DISK = {
     **declared_references(DiskRequest),
 }
 _OF_NIC = declared_references(NicRequest)
+_ONLY_RECORDED = ("no_install", "force")
+"""Flags of requests whose OS is only recorded: no script of it runs, and no node needs it."""
 _DEFAULTS = (None, "", "none", "default")
 _PATH_STARTS = ("/", "~", "./", "../", "file:")
 _HOST_PARAMS = frozenset(
@@ -56,6 +61,8 @@ def references(request: msgspec.Struct, where: str = "") -> Iterator[Reference]:
 def _read(kind: RefersTo, value: Any, field: str, request: msgspec.Struct) -> Iterator[Reference]:
     if not value or kind is RefersTo.NOTHING:
         return
+    if kind is RefersTo.OS and any(getattr(request, name, False) for name in _ONLY_RECORDED):
+        return
     if kind is RefersTo.TAGGED:
         kind = _TAGGED.get(str(getattr(request, "kind", "")), RefersTo.CLUSTER)
     if kind in _COMPOSED:
@@ -70,6 +77,15 @@ def _read(kind: RefersTo, value: Any, field: str, request: msgspec.Struct) -> It
 def _destination(value: Any, field: str) -> Iterator[Reference]:
     if isinstance(value, str):
         yield Reference(field, RefersTo.NODE, value)
+
+
+def _allocators(value: Any, field: str) -> Iterator[Reference]:
+    try:
+        lists = parse_defaults(str(value), field)
+    except InputError:
+        return
+    for name in chain.from_iterable(lists.values()):
+        yield Reference(field, RefersTo.ALLOCATOR, name)
 
 
 def _dependencies(value: Any, field: str) -> Iterator[Reference]:
@@ -123,6 +139,7 @@ def _os_params(value: Mapping[str, Any], field: str) -> Iterator[Reference]:
 
 _COMPOSED: dict[RefersTo, Callable[[Any, str], Iterator[Reference]]] = {
     RefersTo.DESTINATION: _destination,
+    RefersTo.ALLOCATORS: _allocators,
     RefersTo.DEPENDENCIES: _dependencies,
     RefersTo.DISK_PARAMS: _disk_params,
     RefersTo.DISK_CHANGES: _disk_changes,

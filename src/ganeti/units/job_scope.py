@@ -28,7 +28,7 @@ _RESOLVERS: dict[RefersTo, Callable[[Snapshot, str], str]] = {
     RefersTo.GROUP: lambda snapshot, text: resolve_group(snapshot, text).name,
     RefersTo.NETWORK: lambda snapshot, text: resolve_network(snapshot, text).name,
 }
-_FREE = (RefersTo.ALLOCATOR, RefersTo.OS)
+_FREE = (RefersTo.ALLOCATOR, RefersTo.OS, RefersTo.NEW_DISK)
 _HIDDEN = (RefersTo.PATH, RefersTo.STORAGE)
 """Kinds whose values may be secret parameters, so that messages omit them."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ganeti.model.job import JOB_BYTES
 from ganeti.model.opcodes import OpCode
-from ganeti.model.operation import Parameter, Rest, Right, Value
+from ganeti.model.operation import Parameter, Rest, Right, Value, words_of
 from ganeti.web.refusals import bad_request
 from ganeti.web.users import User
 
@@ -163,9 +163,8 @@ class JobOf:
     @property
     def fixed(self) -> frozenset[str]:
         """Fields that path and query set: the body must not contain them."""
-        words = (self.route.field_of(word) for word in words_of(self.route.path))
         parameters = (one.field for one in self.route.query if one.field)
-        return frozenset((*words, *parameters, *self.route.constants))
+        return frozenset((*self.route.fields_in_path, *parameters, *self.route.constants))
 
 
 @dataclass(frozen=True)
@@ -256,11 +255,6 @@ def operations_of(
                 "job",
                 permission=opcode.op_id().removeprefix("OP_").lower(),
             )
-
-
-def words_of(path: str) -> tuple[str, ...]:
-    """Return the names in braces of a path; each is the kind of an object."""
-    return tuple(part[1:-1] for part in path.split("/") if part.startswith("{"))
 
 
 def _name_of(path: str) -> str:

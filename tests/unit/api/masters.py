@@ -18,6 +18,8 @@ from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.job import LOCAL, LogEntry, OpState, Submitter
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
+from ganeti.model.opcodes.test import OpTestDelay
+from ganeti.model.reach import Reference
 from ganeti.model.scope import Scope
 from ganeti.protocols.luxi import Answer, Request
 from ganeti.query.consoles import ConsoleSource
@@ -81,9 +83,9 @@ class FakeQueue(FakeJobs):
     busy: bool = True
     """Whether every user has a job that has not ended; then values are left to the jobs."""
 
-    def is_busy(self, source: str, /) -> bool:
+    def unended_ops(self, source: str | None = None, /) -> list[OpCode]:
         del source
-        return self.busy
+        return [OpTestDelay(duration=1)] if self.busy else []
 
     async def submit(
         self,
@@ -224,6 +226,14 @@ class FakeAudit:
         self.told.append((caller, request, answer))
 
 
+class FakePrograms:
+    """Every OS and allocator exists but those whose name begins with `nosuch`."""
+
+    async def lacks(self, snapshot: Snapshot, one: Reference) -> str:
+        del snapshot
+        return f"no node has {one.value}" if str(one.value).startswith("nosuch") else ""
+
+
 @dataclass
 class Master:
     """The LUXI methods and what is behind them."""
@@ -292,6 +302,7 @@ class Master:
             backups=self.backups,
             filters=self.filters,
             clock=clock,
+            programs=FakePrograms(),
             more=rest.table(),
             rest_uid=rest_uid,
         )

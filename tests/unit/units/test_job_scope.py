@@ -47,6 +47,7 @@ OWN: dict[RefersTo, Any] = {
     RefersTo.DISK_PARAMS: {"vg": "mine"}, RefersTo.DISK_CHANGES: [["attach", {"name": "mine"}]],
     RefersTo.NIC_CHANGES: [["add", {"network": "mine"}]], RefersTo.HYPERVISOR_PARAMS: {"kernel_path": "/srv/mine/x"},
     RefersTo.OS_PARAMS: {"image": "/srv/mine/x"}, RefersTo.DEPENDENCIES: [[7, []]],
+    RefersTo.NEW_NODE: "", RefersTo.NEW_GROUP: "", RefersTo.NEW_NETWORK: "",
 }  # fmt: skip
 OTHERS: dict[RefersTo, list[Any]] = {
     RefersTo.INSTANCE: ["web2", "web2.example.com", INSTANCE_UUIDS[1], "web", "WEB2", "gone.example.com"],
@@ -65,6 +66,9 @@ OTHERS: dict[RefersTo, list[Any]] = {
     RefersTo.TAGGED: ["web2", INSTANCE_UUIDS[1]],
     RefersTo.CLUSTER: ["anything"],
     RefersTo.TAG: ["tenant:a"],
+    RefersTo.NEW_NODE: ["node1.example.com"],
+    RefersTo.NEW_GROUP: ["default"],
+    RefersTo.NEW_NETWORK: ["mine"],
     RefersTo.DISK_PARAMS: [{"vg": "xenvg"}, {"metavg": "xenvg"}, {"pool": "rbd"}, {"lun": 7}, {"provider": "p"},
                            {"disk-custom": "--x"}],
     RefersTo.DISK_CHANGES: [[["attach", {"name": "theirs"}]], [["attach", {"name": "both"}]], [["attach", 0, {"uuid": OTHER_DISK}]],
@@ -206,7 +210,10 @@ def names_an_instance(plain: dict[str, Any], cluster: Snapshot) -> bool:
 
 
 def test_every_kind_of_reference_has_examples() -> None:
-    free = {RefersTo.NOTHING, RefersTo.ALLOCATOR, RefersTo.OS, RefersTo.JOB}
+    free = {
+        *(RefersTo.NOTHING, RefersTo.ALLOCATOR, RefersTo.ALLOCATORS, RefersTo.OS),
+        *(RefersTo.NEW_DISK, RefersTo.JOB),
+    }
     assert OTHERS.keys() | free == set(RefersTo)
     assert set(PATTERNS) == set(BY_PATTERN)
 

@@ -68,6 +68,9 @@ async def test_wrong_value_of_a_new_instance_is_refused(
     [
         ("OP_INSTANCE_GROW_DISK", {"disk": 3, "amount": 1}, "disk: number 3 does not exist: the instance has 2"),
         ("OP_INSTANCE_RECREATE_DISKS", {"disks": [5]}, "disks"),
+        ("OP_INSTANCE_RECREATE_DISKS", {"disks": [[0, {"size": 1 << 40}]]}, "disks[0].size: a disk of 1099511627776 MiB is not possible"),
+        ("OP_INSTANCE_RECREATE_DISKS", {"disks": [[0, {"size": "64x"}]]}, "disks[0].size: '64x' is not a size"),
+        ("OP_INSTANCE_RECREATE_DISKS", {"disks": [0], "nodes": ["node2"]}, "on another node all 2 disks"),
         ("OP_INSTANCE_SET_PARAMS", {"disks": [["remove", 7, {}]]}, "disks[0]: number 7 does not exist"),
         ("OP_INSTANCE_SET_PARAMS", {"nics": [["modify", 2, {"link": "br0"}]]}, "nics[0]: number 2 does not exist"),
         ("OP_INSTANCE_SET_PARAMS", {"hvparams": {"kernel_pth": "/x"}}, "hvparams.kernel_pth: hypervisor fake has no such parameter"),

@@ -85,7 +85,7 @@ class DiskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     size: int
     """0 for an adopted disk."""
     mode: Annotated[str, RefersTo.NOTHING] = "rw"
-    name: Annotated[str | None, RefersTo.NOTHING] = None
+    name: Annotated[str | None, RefersTo.NEW_DISK] = None
     adopt: Annotated[str | None, RefersTo.PATH] = None
     """Existing volume or device on the node that becomes the disk and keeps its data."""
     params: Annotated[Params, RefersTo.DISK_PARAMS] = {}

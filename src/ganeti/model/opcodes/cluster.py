@@ -113,7 +113,7 @@ else:
         "OpClusterSetParams",
         [
             *(
-                (name, Annotated[param.given | None, param.field, RefersTo.CLUSTER], None)
+                (name, Annotated[param.given | None, param.field, param.refers_to], None)
                 for name, param in CLUSTER_PARAMS.items()
             ),
             (

@@ -58,6 +58,8 @@ class GroupParams(OnGroup, frozen=True, kw_only=True):
 class OpGroupAdd(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_ADD"):
     """Create a node group without nodes."""
 
+    group_name: Annotated[str, RefersTo.NEW_GROUP]
+
     no_loss: ClassVar[str] = "adds an entry to the configuration"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("POST", "/2/groups", (DRY_RUN,), renamed={"name": "group_name"}),
@@ -83,7 +85,7 @@ class OpGroupRemove(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_REMOVE"):
 class OpGroupRename(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_RENAME"):
     """Rename a node group."""
 
-    new_name: Annotated[str, RefersTo.GROUP]
+    new_name: Annotated[str, RefersTo.NEW_GROUP]
 
     summary_field: ClassVar[str | None] = None
     no_loss: ClassVar[str] = "changes an entry of the configuration"

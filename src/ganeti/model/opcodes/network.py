@@ -43,6 +43,7 @@ class NetworkParams(OnNetwork, frozen=True, kw_only=True):
 class OpNetworkAdd(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWORK_ADD"):
     """Create a network that is not connected to a group."""
 
+    network_name: Annotated[str, RefersTo.NEW_NETWORK]
     network: Annotated[
         str,
         Field("addresses for interfaces, for example 192.0.2.0/24", metavar="SUBNET"),
@@ -110,7 +111,7 @@ class OpNetworkSetParams(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWO
 class OpNetworkRename(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_RENAME"):
     """Rename a network."""
 
-    new_name: Annotated[str, RefersTo.NETWORK]
+    new_name: Annotated[str, RefersTo.NEW_NETWORK]
 
     no_loss: ClassVar[str] = "changes an entry of the configuration"
     rest: ClassVar[tuple[Rest, ...]] = (Rest("PUT", "/2/networks/{network}/rename", (DRY_RUN,)),)

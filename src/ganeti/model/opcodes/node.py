@@ -33,12 +33,12 @@ class OpNodeAdd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_ADD"):
     the SHA-256 fingerprint `certificate`, and the host listens on `primary_ip`:`port`.
     """
 
-    node_name: Annotated[str, RefersTo.NODE]
+    node_name: Annotated[str, RefersTo.NEW_NODE]
     primary_ip: Annotated[str | None, RefersTo.NOTHING] = None
     secondary_ip: SecondaryIp = None
     port: int = 1811
     certificate: Annotated[str, RefersTo.NOTHING] = ""
-    node_uuid: Annotated[str | None, RefersTo.NODE] = None
+    node_uuid: Annotated[str | None, RefersTo.NEW_NODE] = None
     """UUID in the certificate that the join created."""
     readd: Annotated[bool, Field("add a node again that has lost its data")] = False
     drained: Annotated[
@@ -204,7 +204,7 @@ class OpNodeRename(OpCode, frozen=True, kw_only=True, tag="OP_NODE_RENAME"):
 
     node_name: Annotated[str, RefersTo.NODE]
     node_uuid: Annotated[str | None, RefersTo.NODE] = None
-    new_name: Annotated[str, RefersTo.NODE]
+    new_name: Annotated[str, RefersTo.NEW_NODE]
 
     summary_field: ClassVar[str | None] = "node_name"
     no_loss: ClassVar[str] = "changes an entry of the configuration"

@@ -75,15 +75,15 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
         check_no_snapshots(instance, "given new disks", "they belong to the lost ones")
         wanted = _wanted(self.op.disks) or {at: {} for at in range(len(instance.disks))}
         disks = _changed(instance.disks, wanted)
-        await self._check_down(ctx, instance)
-        nodes = await self._nodes(ctx, replace(instance, disks=disks))
+        unplaced = replace(instance, disks=disks)
+        nodes = await self._nodes(ctx, unplaced)
         uuids = tuple(NodeUuid(node.uuid) for node in nodes)
         if uuids != instance.all_nodes and len(wanted) < len(disks):
             raise PrereqError(
                 f"on another node all {len(disks)} disks of {instance.name} must be recreated",
                 ErrorCode.WRONG_INPUT,
             )
-        unplaced = replace(instance, disks=disks)
+        await self._check_down(ctx, instance)
         after = placed_disks(planner_of(instance), unplaced, uuids, JobNames(ctx))
         ctx.check_change(put_instance(after))
         again = [disk for at, disk in enumerate(after.disks) if at in wanted]
