@@ -40,6 +40,8 @@ await scenario(async ({ page, base, context }) => {
   await page.goto(`${base}/ui/instances`);
   await page.waitForSelector(".grid-row");
   check(!(await buttons(page)).includes("Create"), "a reader sees Create");
+  const menu = await page.$$eval(".side a", (all) => all.map((one) => one.textContent));
+  check(menu.includes("Jobs") && !menu.includes("Audit") && !menu.includes("Users"), `a reader sees the pages ${menu}`);
   await page.click(".grid-row a");
   await page.waitForSelector("dl.facts");
   check((await buttons(page)).length === 0, "a reader sees actions");

@@ -3,6 +3,7 @@ import { useEffect } from "preact/hooks";
 import { start } from "./api/sync";
 import { followLinks, href, usePlace } from "./core/route";
 import { useStore } from "./core/store";
+import { Audit, Users } from "./pages/audit";
 import { Console } from "./pages/console";
 import { Create } from "./pages/create";
 import { Instance } from "./pages/instance";
@@ -13,6 +14,7 @@ import { Backups, Filters, Locks, OperatingSystems } from "./pages/plain";
 import { Group, Network, Node } from "./pages/node";
 import { Overview } from "./pages/overview";
 import { SignIn } from "./pages/signin";
+import { Storage } from "./pages/storage";
 import { t } from "./texts/en";
 import { Shell } from "./ui/shell";
 import { applyTheme } from "./ui/theme";
@@ -32,6 +34,9 @@ const PAGES: Readonly<Record<string, { readonly all?: () => preact.JSX.Element; 
   exports: { all: Backups },
   locks: { all: Locks },
   filters: { all: Filters },
+  audit: { all: Audit },
+  users: { all: Users },
+  storage: { all: Storage },
   create: { all: Create },
   networks: { all: Networks, one: Network },
   jobs: { all: Jobs, one: ({ name }) => <Job id={name} /> },

@@ -204,8 +204,8 @@ async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterat
     ui = UiFiles(directory / "ui")
     may = partial(allowed, OPERATIONS)
     logins = Logins(known, openid, clock)
-    services = Services(of_rest, logins, sessions, openid, ui, may, hub, clock)
-    server = rest_server(Application(OPERATIONS, services, Audit(audit)), limits)
+    services = Services(of_rest, logins, sessions, openid, ui, Audit(audit), may, hub, clock)
+    server = rest_server(Application(OPERATIONS, services), limits)
     services.connections = lambda: server.connections
     context = ssl.create_default_context(cafile=certificate)
     following = asyncio.create_task(hub.run())

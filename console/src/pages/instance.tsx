@@ -14,6 +14,7 @@ import { ConfirmAct } from "../ui/dialog";
 import { OperationDialog } from "../ui/form";
 import { Loading } from "../ui/listpage";
 import { useTable } from "../ui/rows";
+import { History } from "./audit";
 import { textOf } from "../ui/columns";
 
 const list = (value: unknown): unknown[] => (Array.isArray(value) ? value : []);
@@ -48,7 +49,7 @@ export function Instance({ name }: { name: string }) {
       </dl>
       <div class="halves">
         <Devices one={one} />
-        <ObjectJobs kind="instance" name={name} />
+        <div><ObjectJobs kind="instance" name={name} /><History name={name} version={row} /></div>
       </div>
       <Parameters title={t.instance.parameters} all={{ ...(one["beparams"] as AnyRow | null), ...(one["hvparams"] as AnyRow | null) }}
         own={{ ...(one["custom_beparams"] as AnyRow | null), ...(one["custom_hvparams"] as AnyRow | null) }} />

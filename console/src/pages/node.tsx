@@ -10,6 +10,7 @@ import { InstanceStatus, Meter, NodeRole, ObjectLink, PageTitle, Problem } from 
 import { Loading } from "../ui/listpage";
 import { useTable } from "../ui/rows";
 import { Values } from "../ui/values";
+import { History } from "./audit";
 import { ActButtons, ObjectJobs, Parameters } from "./instance";
 import type { Form } from "./instance";
 
@@ -64,6 +65,7 @@ export function Node({ name }: { name: string }) {
         <div>
           {secondary.length > 0 && <section class="card"><header><h3>{t.node.secondary}</h3></header><InstanceLines rows={secondary} /></section>}
           <ObjectJobs kind="node" name={name} />
+          <History name={name} version={row} />
         </div>
       </div>
       {answer.value && <Parameters title={t.instance.parameters} all={(answer.value["ndparams"] as AnyRow | null) ?? {}} own={{}} />}

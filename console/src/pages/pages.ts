@@ -19,6 +19,7 @@ export const NAVIGATION: readonly { readonly title: string; readonly pages: read
       { id: "groups", title: t.nav.groups, operation: "get_groups" },
       { id: "networks", title: t.nav.networks, operation: "get_networks" },
       { id: "os", title: t.nav.os, operation: "put_query" },
+      { id: "storage", title: t.nav.storage, operation: "get_nodes" },
       { id: "exports", title: t.nav.exports, operation: "put_query" },
     ],
   },
@@ -28,6 +29,8 @@ export const NAVIGATION: readonly { readonly title: string; readonly pages: read
       { id: "jobs", title: t.nav.jobs, operation: "get_jobs" },
       { id: "locks", title: t.nav.locks, operation: "put_query" },
       { id: "filters", title: t.nav.filters, operation: "put_query" },
+      { id: "audit", title: t.nav.audit, operation: "get_audit" },
+      { id: "users", title: t.nav.users, operation: "get_users" },
     ],
   },
 ];

@@ -7,7 +7,7 @@ export const t = {
     overview: "Overview", map: "Map", instances: "Instances", nodes: "Nodes", groups: "Groups", networks: "Networks",
     jobs: "Jobs", os: "Operating systems", exports: "Backups", locks: "Locks", filters: "Job filters",
     cluster: "Cluster", machines: "Machines", work: "Work", menu: "Menu", collapse: "Close the menu",
-    audit: "Audit", users: "Users",
+    audit: "Audit", users: "Users", storage: "Storage",
   },
   link: {
     starting: "Connecting", live: "Live", lost: "Reconnecting", offline: "No network", closed: "Not live",
@@ -145,6 +145,21 @@ export const t = {
     lockHeads: ["Lock", "Mode", "Held by", "Waiting"], noLocks: "No lock is held", noLocksWhat: "Jobs hold locks while they work. They appear here.",
     filterHeads: ["Priority", "Predicates", "Action", "UUID"], noFilters: "No job filter",
     noFiltersWhat: "Job filters accept, hold or reject jobs. Create one with gnt-filter add.",
+  },
+  audit: {
+    heads: ["Time", "Who", "What", "Outcome", "Jobs"], filters: { about: "Object", user: "User", job: "Job" },
+    none: "No record", noneWhat: "Requests for changes and the changes of jobs appear here. Each master has a log of its own.",
+    nothing: "nothing", noHistory: "The audit log of this master has no change of this object.", together: "changed with many others",
+  },
+  users: {
+    heads: ["Name", "From", "Role", "Limited to", "Until", "Sessions"], all: "–", token: "token",
+    hint: "Users and their rights are in the file rapi_users on the master; sessions can also come from login links and OpenID.",
+    sources: { file: "users file", link: "login link", openid: "OpenID" } as Record<string, string>,
+    rights: { known: "lists only", read: "reads", operate: "operates", write: "administers" } as Record<string, string>,
+  },
+  storage: {
+    nodes: "Disk space of nodes", heads: ["Node", "Role", "Used", "Free", "Total"], unknown: "not reported", disabled: "template is not enabled",
+    providers: "Providers of external storage",
   },
   error: { title: "That did not work", again: "Try again", notFound: "There is no such page.", toOverview: "Go to the overview" },
 };

@@ -16,6 +16,7 @@ const ICONS: Readonly<Record<string, string>> = {
   networks: "M10 3v5M4 17v-4h12v4M10 8v5M8 3h4M2.500 17h3M14.500 17h3",
   jobs: "M4 5h2M4 10h2M4 15h2M8.500 5H17M8.500 10H17M8.500 15H17",
   os: "M10 3a7 7 0 100 14 7 7 0 000-14zM10 8.500a1.500 1.500 0 100 3 1.500 1.500 0 000-3z",
+  storage: "M4 5.500c0-3 12-3 12 0v9c0 3-12 3-12 0zM4 5.500c0 3 12 3 12 0M4 10c0 3 12 3 12 0",
   exports: "M3 4h14v3H3zM4.500 7v9.500h11V7M8 10h4",
   locks: "M5 9h10v8H5zM7 9V6.500a3 3 0 016 0V9",
   filters: "M3 4h14l-5.500 6.500V17l-3-2v-4.500z",

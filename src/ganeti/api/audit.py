@@ -4,12 +4,13 @@ One JSON object a line, without secrets. Requests by REST are in the REST server
 number joins the two.
 """
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from ganeti.api.luxi_server import Caller
-from ganeti.base.audit_file import TEXT_LIMIT, append_record
+from ganeti.base.audit_file import TEXT_LIMIT, AuditQuery, append_record, latest_records
 from ganeti.base.clock import Clock
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import escaped
@@ -91,6 +92,10 @@ class MasterAudit:
                 "why": escaped(result.detail, TEXT_LIMIT),
             }
         )
+
+    async def latest(self, query: AuditQuery) -> list[dict[str, Any]]:
+        """Return the last records that fit, the newest first; ConfigurationError."""
+        return await asyncio.to_thread(latest_records, self._path, query)
 
     def _append(self, record: dict[str, Any]) -> None:
         append_record(self._path, {"time": round(self._clock.time(), 3), **record})

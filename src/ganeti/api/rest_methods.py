@@ -9,6 +9,7 @@ from ganeti.api.login_links import LoginLinks
 from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
 from ganeti.api.ports import Consoles, Histories, SessionMemory, Surveys
+from ganeti.base.audit_file import AuditQuery
 from ganeti.base.errors import InputError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model import wire
@@ -27,7 +28,7 @@ MAY = frozenset({
     *("QueryStateNumber", "QueryFigures", "QueryHaStatus"),
     *("ReplaceFilter", "DeleteFilter"),
     *("InstanceScreenshot", "OpenConsole", "QueryOverview", "QueryImpact", "QueryHistory"),
-    *("QuerySessions", "KeepSessions", "RedeemLoginLink"),
+    *("QuerySessions", "KeepSessions", "RedeemLoginLink", "QueryAudit"),
 })  # fmt: skip
 """Methods for the user of the REST server: its jobs belong to REST users (A44), and nothing else changes."""
 
@@ -48,6 +49,7 @@ class RestMethods:
     histories: Histories
     survey: Surveys
     last_verify: Callable[[], dict[str, Any] | None]
+    audit: Callable[[AuditQuery], Awaitable[list[dict[str, Any]]]]
     sessions: SessionMemory
     links: LoginLinks
 
@@ -61,6 +63,7 @@ class RestMethods:
             "QueryOverview": (self._overview, 0, 0),
             "QueryImpact": (self._impact, 1, 1),
             "QueryHistory": (self._history, 5, 5),
+            "QueryAudit": (self._audit, 1, 1),
             "QuerySessions": (self._query_sessions, 0, 0),
             "KeepSessions": (self._keep_sessions, 1, 1),
             MAKE_LINK: (self._make_link, 3, 3),
@@ -97,6 +100,9 @@ class RestMethods:
         )
         wanted = Range(start, end, None if step is None else int(step))
         return await self.histories.history(self.snapshot(), args.text(0), args.text(1), wanted)
+
+    async def _audit(self, args: Arguments, _caller: Caller) -> list[dict[str, Any]]:
+        return await self.audit(wire.convert(args.raw(0), AuditQuery, what="query"))
 
     async def _query_sessions(self, _args: Arguments, _caller: Caller) -> str:
         return self.sessions.sessions

@@ -2,15 +2,9 @@
 
 import argparse
 import json
-import pwd
 import time
-from collections import deque
-from collections.abc import Iterator
-from heapq import merge
-from pathlib import Path
 from typing import Any
 
-from ganeti.base.errors import ConfigurationError
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import say
 from ganeti.cli.command import CommandTable, option
@@ -27,6 +21,7 @@ AUDIT_OPTIONS = (
         help="show only records of this period, for example 90m, 12h or 7d",
     ),
     option("--job", type=int, metavar="ID", help="show only the record of this job"),
+    option("--about", metavar="NAME", help="show only records about the object of this name"),
     option(
         "-n", "--limit", type=int, default=100, metavar="N", help="show the last N records (100)"
     ),
@@ -45,50 +40,28 @@ def add_audit_command(table: CommandTable) -> None:
 
 def _show(args: argparse.Namespace, now: float) -> int:
     """Print the records that match the options."""
+    from ganeti.base.audit_file import AuditQuery, latest_records, merged, shown_user
     from ganeti.base.node_files import AUDIT_LOG, MASTER_AUDIT_LOG
 
     logs = Paths.from_environment().log
-    found = merge(
-        *(records(logs / name) for name in (AUDIT_LOG, MASTER_AUDIT_LOG)),
-        key=lambda one: float(one["time"]),
+    query = AuditQuery(
+        max(args.limit, 1),
+        args.user,
+        None if args.since is None else now - duration_s(args.since, "since"),
+        args.job,
+        args.about,
     )
-    since = None if args.since is None else now - duration_s(args.since, "since")
-    wanted = deque(
-        (one for one in found if _is_wanted(one, args, since)), maxlen=max(args.limit, 1)
-    )
+    found = (latest_records(logs / name, query) for name in (AUDIT_LOG, MASTER_AUDIT_LOG))
+    wanted = merged(found, query.limit)[::-1]
     if args.is_json:
         for one in wanted:
             say(json.dumps(one, ensure_ascii=True))
         return 0
-    rows = [[_cell(one, name) for name in HEADINGS] for one in wanted]
+    named = [{**one, "user": shown_user(one)} for one in wanted]
+    rows = [[_cell(one, name) for name in HEADINGS] for one in named]
     for line in format_table(list(HEADINGS), rows):
         say(line)
     return 0
-
-
-def records(path: Path) -> Iterator[dict[str, Any]]:
-    """Return every complete record, oldest first; ConfigurationError if a log cannot be read."""
-    try:
-        with path.open("rb") as file:
-            for line in file:
-                try:
-                    found = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(found, dict) and isinstance(found.get("time"), int | float):
-                    yield found
-    except FileNotFoundError:
-        return
-    except OSError as err:
-        raise ConfigurationError(f"cannot read {path}: {err.strerror}") from err
-
-
-def _is_wanted(one: dict[str, Any], args: argparse.Namespace, since: float | None) -> bool:
-    return (
-        (args.user is None or args.user in (one.get("user"), _user_name(str(one.get("user", "")))))
-        and (since is None or one["time"] >= since)
-        and (args.job is None or args.job in one.get("jobs", ()))
-    )
 
 
 def _cell(one: dict[str, Any], heading: str) -> str:
@@ -103,20 +76,7 @@ def _cell(one: dict[str, Any], heading: str) -> str:
             return ",".join(map(str, one.get("jobs", ()))) or "-"
         case "Why":
             return _shortened(str(one.get("why") or one.get("reason") or _differences(one) or "-"))
-        case "User":
-            return _user_name(str(one.get("user", "")))
     return str(one.get(heading.lower(), ""))
-
-
-def _user_name(user: str) -> str:
-    """Return the user name for `uid N` if this host knows it; names of REST users are unchanged."""
-    kind, _, number = user.partition(" ")
-    if kind != "uid" or not number.isdecimal():
-        return user
-    try:
-        return pwd.getpwuid(int(number)).pw_name
-    except (KeyError, OverflowError):
-        return user
 
 
 def _differences(one: dict[str, Any]) -> str:

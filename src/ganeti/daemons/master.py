@@ -375,6 +375,7 @@ class MasterServices:
             HistorySource(rpc, self._clock),
             Survey(services, self._built_in),
             lambda: last_verify(view for one in queue.ids() if (view := queue.view(one))),
+            self._audit.latest,
             queue,
             LoginLinks(self._clock),
         )

@@ -88,8 +88,9 @@ async def _serve(
     sessions = Sessions(master, users, openid, clock, lambda: hub.contacts_lost, idle_s=idle_s)
     logins = Logins(users, openid, clock)
     may = partial(allowed, OPERATIONS)
-    services = Services(master, logins, sessions, openid, UiFiles(UI_DIRECTORY), may, hub, clock)
-    application = Application(OPERATIONS, services, Audit(paths.log / AUDIT_LOG))
+    audit, ui = Audit(paths.log / AUDIT_LOG), UiFiles(UI_DIRECTORY)
+    services = Services(master, logins, sessions, openid, ui, audit, may, hub, clock)
+    application = Application(OPERATIONS, services)
     limits = Limits(args.max_connections, args.max_connections_per_address)
     server = rest_server(application, limits)
     services.connections = lambda: server.connections

@@ -13,7 +13,7 @@ from ganeti.base.errors import GanetiError
 from ganeti.base.http_web import web
 from ganeti.model import wire
 from ganeti.model.operation import Right
-from ganeti.web.audit import Audit
+from ganeti.web.audit import Recorded
 from ganeti.web.bodies import read_body
 from ganeti.web.browsers import check_origin, is_browser, wants_page
 from ganeti.web.lists import Encoded, has_already
@@ -66,9 +66,9 @@ class Text:
 class Application:
     """Answers requests by the tables of operations."""
 
-    def __init__(self, operations: Sequence[Operation], services: Services, audit: Audit) -> None:
+    def __init__(self, operations: Sequence[Operation], services: Services) -> None:
         self._services = services
-        self._audit = audit
+        self._audit = services.audit
         self._routes = Routes(operations)
         self._public = {(one.method, one.path) for one in operations if one.is_public}
 
@@ -137,10 +137,10 @@ class Application:
         except (Refusal, GanetiError) as err:
             if is_recorded and not operation.is_public:  # guesses must not fill the log
                 refusal = err if isinstance(err, Refusal) else refusal_of(err)
-                self._audit.note(call, refusal.status, refusal.explain)
+                self._audit.note(_recorded(call), refusal.status, refusal.explain)
             raise
         if is_recorded:
-            self._audit.note(call, HTTPStatus.OK, "")
+            self._audit.note(_recorded(call), HTTPStatus.OK, "")
         return await _response(call, result, request)
 
     async def _login(self, request: web.BaseRequest, path: str, address: str) -> "_Who":
@@ -178,6 +178,14 @@ class _Who:
     user: User
     session: Session | None = None
     secret: str = field(default="", repr=False)
+
+
+def _recorded(call: Call) -> Recorded:
+    path = call.operation.path
+    for kind, item in zip(call.operation.kinds, call.items, strict=True):
+        path = path.replace("{" + kind + "}", item, 1)
+    reason = call.arguments.text("reason")
+    return Recorded(call.user.name, call.address, call.operation.method, path, reason, call.job_ids)
 
 
 def _cookie(request: web.BaseRequest) -> str:

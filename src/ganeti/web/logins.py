@@ -7,7 +7,7 @@ from ganeti.base.errors import InputError
 from ganeti.web.delays import LoginDelays
 from ganeti.web.openid_provider import OpenId
 from ganeti.web.refusals import Refusal, bad_request
-from ganeti.web.users import User, Users, day_of, name_in, token_in
+from ganeti.web.users import Entry, User, Users, day_of, name_in, token_in
 
 
 class Logins:
@@ -62,6 +62,11 @@ class Logins:
             return found
 
         return await self._delays.login(address, None, f"link {secret}", redeemed)
+
+    def entries(self) -> list[Entry]:
+        """Return the users of the users file."""
+        self._users.refresh()
+        return self._users.entries
 
     def of_name(self, name: str) -> User | None:
         """Return the user of this name."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ganeti.base.clock import Clock, SystemClock
+from ganeti.web.audit import Audit
 from ganeti.web.events import EventHub
 from ganeti.web.logins import Logins
 from ganeti.web.master import MasterConnections
@@ -25,6 +26,7 @@ class Services:
     sessions: Sessions
     openid: OpenId
     ui: UiFiles
+    audit: Audit
     allowed: Callable[[Rights], list[str]]
     """Return the names of the operations that a user with these rights may call."""
     events: EventHub | None = None

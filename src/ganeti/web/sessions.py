@@ -188,6 +188,19 @@ class Sessions:
         """Return the time at which a session ends at the latest."""
         return session.kept.begun + LONGEST_S
 
+    async def by_name(self) -> dict[str, list[Session]]:
+        """Return the sessions of each user."""
+        await self._read()
+        found: dict[str, list[Session]] = {}
+        for one in self._sessions.values():
+            if not self._is_over(one):
+                found.setdefault(one.kept.name, []).append(one)
+        return found
+
+    def user_of(self, session: Session) -> User | None:
+        """Return the user with the present rights; None if the account is gone."""
+        return self._user(session)
+
     @property
     def count(self) -> int:
         """Return the number of sessions."""

@@ -163,6 +163,11 @@ class Users:
         entry = self._entries.get(name.encode())
         return _current(entry, day_of(now)) if entry is not None else None
 
+    @property
+    def entries(self) -> list[Entry]:
+        """Return the users that can log in until their accounts expire, in the order of the file."""
+        return list(self._entries.values())
+
     def password_of(self, name: str) -> bytes:
         """Return what proves that a line still has the password of a session; b'' without a line."""
         entry = self._entries.get(name.encode())

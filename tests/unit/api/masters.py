@@ -11,6 +11,7 @@ from ganeti.api.login_links import LoginLinks
 from ganeti.api.luxi_methods import LuxiMethods
 from ganeti.api.luxi_server import Caller
 from ganeti.api.rest_methods import RestMethods
+from ganeti.base.audit_file import AuditQuery
 from ganeti.base.errors import ErrorCode, GanetiError, JobLost, JobQueueDrained, PrereqError
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
@@ -250,6 +251,9 @@ class Master:
     links: LoginLinks = field(default_factory=lambda: LoginLinks(FrozenClock()))
     history: StateHistory = field(default_factory=StateHistory)
 
+    records: list[dict[str, Any]] = field(default_factory=list)
+    """The master's audit log, the newest record first."""
+
     consoles: Any = None
     """Opens consoles in place of the nodes."""
     pictures: Callable[[Snapshot, str], Awaitable[str]] | None = None
@@ -265,6 +269,11 @@ class Master:
     async def screenshot(self, snapshot: Snapshot, instance: str) -> str:
         take = self.pictures or ScreenshotSource(self.nodes).screenshot
         return await take(snapshot, instance)
+
+    async def latest_records(self, query: AuditQuery) -> list[dict[str, Any]]:
+        since = query.since or 0.0
+        found = [one for one in self.records if query.fits(one) and one["time"] >= since]
+        return found[: query.limit]
 
     async def overview(self) -> dict[str, Any]:
         return {"nodes": {"total": len(self.config.snapshot.nodes)}}
@@ -283,6 +292,7 @@ class Master:
             HistorySource(self.nodes, clock),
             self,
             lambda: None,
+            self.latest_records,
             self.queue,
             self.links,
         )

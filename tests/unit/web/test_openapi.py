@@ -84,7 +84,7 @@ def value_of(schema: Any, chance: random.Random, depth: int = 0) -> Any:
 def call_of(operation: Operation, body: Any) -> Call:
     items = tuple(WORDS.get(kind, "a") for kind in operation.kinds)
     nobody: Any = None
-    services = Services(nobody, nobody, nobody, nobody, nobody, nobody, clock=FrozenClock())
+    services = Services(nobody, nobody, nobody, nobody, nobody, nobody, nobody, clock=FrozenClock())
     given = {name: ["x"] for name in ("name", "output_fields", "storage_type", "mode")}
     given = given if body is None else {}
     return Call(operation, items, Arguments(given), body, User("x", Rights()), "::1", services)

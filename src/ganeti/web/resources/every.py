@@ -13,6 +13,7 @@ from ganeti.web.metrics import metrics, usage
 from ganeti.web.openapi import PAGE, document
 from ganeti.web.operations import Call, Operation, operations_of, read
 from ganeti.web.resources import (
+    accounts,
     cluster,
     consoles,
     groups,
@@ -44,6 +45,7 @@ async def _page(_call: Call) -> Text:
 
 OPERATIONS: tuple[Operation, ...] = (
     *cluster.OPERATIONS,
+    *accounts.OPERATIONS,
     *nodes.OPERATIONS,
     *instances.OPERATIONS,
     *groups.OPERATIONS,
