@@ -3,11 +3,14 @@
 from dataclasses import dataclass, field
 
 from ganeti.base.errors import HostError
+from ganeti.model.names import Consistency
 from ganeti.rpc.procedures.backups import (
     BackupBegun,
     BackupListing,
     BackupsOf,
     CommitPoint,
+    MomentArgs,
+    MomentBegun,
     NewPoint,
     PointCheck,
     PointContent,
@@ -19,6 +22,7 @@ from ganeti.rpc.procedures.backups import (
 )
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.streams import ReceiveArgs, SendArgs
+from ganeti.simulation.nodes.storage import path_of
 from tests.support.export_nodes import MIB, ExportNode
 
 
@@ -39,6 +43,11 @@ class BackupNode(ExportNode):
     points: dict[tuple[str, str], list[Stored]] = field(default_factory=dict)
     written: dict[tuple[str, str, str], tuple[str, str, int]] = field(default_factory=dict)
     """Target, backup, disk -> content, parent and bytes of images that no backup has yet."""
+    moments: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """UUID of a guest whose disks are shown -> its former and its new bitmap."""
+    bitmaps: dict[str, set[str]] = field(default_factory=dict)
+    """UUID of a guest -> its bitmaps."""
+    read_by_bitmap: list[str] = field(default_factory=list)
     damaged: set[str] = field(default_factory=set)
     space: int = 100_000
 
@@ -108,9 +117,37 @@ class BackupNode(ExportNode):
             for one in self._of(args)
         ]
 
+    # --- moments ---
+
+    def on_moment_begin(self, args: MomentArgs) -> MomentBegun:
+        uuid = args.instance.uuid
+        if uuid not in self.guests:
+            raise HostError(f"{args.instance.name} does not run on this node")
+        self.moments[uuid] = (args.base, args.bitmap)
+        known = self.bitmaps.setdefault(uuid, set())
+        known.add(args.bitmap)
+        return MomentBegun(
+            consistency=Consistency.CRASH,
+            socket=f"/run/{uuid}.b",
+            has_changes=args.base in known,
+        )
+
+    def on_moment_end(self, args: MomentArgs) -> Nothing:
+        uuid = args.instance.uuid
+        if self.moments.pop(uuid, None) is not None or args.keep:
+            self.bitmaps.get(uuid, set()).discard(args.base if args.keep else args.bitmap)
+        return Nothing()
+
     # --- streams ---
 
     def _read(self, args: SendArgs) -> str:
+        if args.disk is not None and args.disk.moment:
+            if args.disk.instance.uuid not in self.moments:
+                raise HostError("QEMU does not show the disk")
+            if args.disk.bitmap:
+                self.read_by_bitmap.append(args.disk.bitmap)
+            disk = args.disk.instance.disks[args.disk.index]
+            return self._place(disk).contents.get(path_of(disk), "")
         if args.point is None:
             return super()._read(args)
         where = BackupsOf(target=args.point.target, instance_name=args.point.instance)

@@ -32,24 +32,41 @@ class BackupStore:
         self.path.mkdir(exist_ok=True)
 
     def save(self, data: bytes, *, full: bool = False) -> str:
-        """Make a backup; it counts once its manifest is there."""
+        """Make a backup of these bytes; it counts once its manifest is there."""
+        disk, known = self.work / "disk", self.work / "sums"
+        disk.write_bytes(data)
+        with opened(self.path) as directory, directory.locked():
+            last = directory.settle().last
+        parent = None if full else last
+        known.write_bytes(self._sums(parent) if parent else b"")
+        with disk.open("rb") as opened_disk, known.open("rb") as opened_sums:
+            reader = FileReader(opened_disk.fileno(), len(data))
+            source = ChangesSource(reader, opened_sums.fileno() if parent else None)
+            point = self.save_changes(source, len(data), full=parent is None)
+        self.expected[point] = data
+        return point
+
+    def save_changes(self, source: ChangesSource, size: int, *, full: bool) -> str:
+        """Make a backup of changes since the last one, or of everything."""
         self.made += 1
         point = f"20261127-{self.made:06}"
         with opened(self.path) as directory:
             with directory.locked():
                 last = directory.settle().last
-            parent = None if full or last is None else last
-            sums = self._sums(parent) if parent else None
-            base = parent and parent.image(DISK)
+            base = last.image(DISK) if last and not full else None
             file = image_file(point, DISK)
             order = ImageOrder(
                 directory=str(self.path),
                 file=file,
                 backing=base.file if base else "",
                 disk=DISK,
-                size=len(data),
+                size=size,
             )
-            self._write(order, data, sums)
+            with closing(ImageSink(order)) as sink:
+                for zeros, piece in source.pieces():
+                    sink.take(zeros, piece)
+                source.finish()
+                sink.finish()
             image = Image(disk=DISK, size=0, file=file, length=0, pieces=())
             new = Manifest(
                 instance="web1", instance_uuid="i", point=point, number=0, time=float(self.made),
@@ -57,26 +74,12 @@ class BackupStore:
             )  # fmt: skip
             with directory.locked():
                 directory.commit(new)
-        self.expected[point] = data
         return point
 
     def _sums(self, parent: Manifest) -> bytes:
         order = PointOrder(directory=str(self.path), point=parent.point, disk=DISK, sums=True)
         with open_point(order, 0) as source:
             return b"".join(bytes(data) for _, data in source.pieces())
-
-    def _write(self, order: ImageOrder, data: bytes, sums: bytes | None) -> None:
-        disk, known = self.work / "disk", self.work / "sums"
-        disk.write_bytes(data)
-        known.write_bytes(sums or b"")
-        with disk.open("rb") as opened_disk, known.open("rb") as opened_sums:
-            reader = FileReader(opened_disk.fileno(), len(data))
-            source = ChangesSource(reader, None if sums is None else opened_sums.fileno())
-            with closing(ImageSink(order)) as sink:
-                for zeros, piece in source.pieces():
-                    sink.take(zeros, piece)
-                source.finish()
-                sink.finish()
 
     def prune(self, *points: str) -> None:
         with opened(self.path) as directory:

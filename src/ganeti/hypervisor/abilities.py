@@ -98,6 +98,39 @@ class HoldsGuests(abc.ABC):
 
 
 @dataclass(frozen=True)
+class Moment:
+    """All disks of a running guest as they were at one moment, at a socket that speaks NBD.
+
+    An export has the UUID of its disk. With `has_changes` it has the dirty bitmap of the blocks that have changed
+    since the earlier moment.
+    """
+
+    consistency: Consistency
+    socket: Path
+    has_changes: bool
+
+
+class ShowsMoments(abc.ABC):
+    """Shows the disks of running guests as they were at one moment, for backups."""
+
+    @abc.abstractmethod
+    async def begin(
+        self, instance: InstanceSpec, *, base: str, bitmap: str, limit_s: float
+    ) -> Moment:
+        """Show all disks as they are now, and record later changes in `bitmap`.
+
+        `base` is the bitmap of an earlier moment. The guest is held meanwhile, for at most `limit_s`.
+        """
+
+    @abc.abstractmethod
+    async def end(self, instance: InstanceSpec, *, base: str, bitmap: str, keep: bool) -> None:
+        """Stop showing them, and `keep` the new bitmap instead of `base`; or keep `base`, with all later changes.
+
+        No-op if the guest has ended meanwhile.
+        """
+
+
+@dataclass(frozen=True)
 class Sighting:
     """A guest of which a node has a trace."""
 
@@ -201,6 +234,7 @@ class Options:
     nvram: KeepsNvram | None = None
     agents: TalksToAgent | None = None
     holding: HoldsGuests | None = None
+    moments: ShowsMoments | None = None
     faults: NoticesFaults | None = None
     figures: MeasuresGuests | None = None
     warm_up: WarmsUp | None = None

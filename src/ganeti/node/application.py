@@ -45,6 +45,7 @@ from ganeti.node import (
     uids,
 )
 from ganeti.node.backups import calls as backups
+from ganeti.node.backups import moments
 from ganeti.node.carrier.keys import TransferKeys
 from ganeti.node.commands import NodeCommands
 from ganeti.node.export_directory import ExportDirectory
@@ -207,6 +208,7 @@ def _handlers(
         snapshots.handlers(drivers, disks, locks),
         export_check.handlers(paths, tasks, exported),
         backups.handlers(paths, tasks),
+        moments.handlers(drivers, locks),
         images.handlers(paths, tasks, exported),
         streams.handlers(carried),
         former_copies.handlers(carried),

@@ -324,7 +324,7 @@ class Streams:
         if not 0 <= end.index < len(instance.disks):
             raise InputError(f"instance {instance.name} has no disk {end.index}", "disk.index")
         disks = InstanceDisks(self.device, instance)
-        if end.snapshot:  # the guest may run: its disks must not be opened here
+        if end.snapshot or end.moment:  # the guest may run: its disks must not be opened here
             yield self._disk_start(end, disks.paths, call, receives=receives)
             return
         async with self._opened(disks, instance.name) as paths:
@@ -351,8 +351,13 @@ class Streams:
         path = end.snapshot or paths[end.index]
         if end.changes:
             sums = str(self.sums_file(end.sums)) if end.sums else ""
-            changes = EndOrder(path=path, changes=ChangesOrder(sums=sums))
-            return Start(changes, size=spec.size * MIB)
+            order = ChangesOrder(sums=sums)
+            if end.moment:
+                path = self._moment(end.moment)
+                order = ChangesOrder(
+                    sums=sums, export=spec.uuid, bitmap=end.bitmap, spare=str(self.paths.image_work)
+                )
+            return Start(EndOrder(path=path, changes=order), size=spec.size * MIB)
         if not end.os:
             has_zeros = DISK_TEMPLATES[spec.template].in_files and not end.holds_data
             raw = EndOrder(path=path, has_zeros=has_zeros)
@@ -364,6 +369,13 @@ class Streams:
         command = make(choice, end.instance, paths, of_script)
         script = EndOrder(argv=tuple(command.argv))
         return Start(script, None, SCRIPT, command.environment, command.log_path)
+
+    def _moment(self, socket_path: str) -> str:
+        """Return the path of a socket of a guest of this node."""
+        path = Path(socket_path)
+        if path.parent != self.paths.kvm or path.suffix != ".b":
+            raise InputError("is not a socket of a guest", "disk.moment")
+        return str(path)
 
     # The program
 

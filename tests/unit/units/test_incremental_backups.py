@@ -92,6 +92,7 @@ def check_nothing_unfinished(world: World) -> None:
     for number in (1, 2, 3):
         assert node(world, number).written == {}
         assert node(world, number).keys == set()
+        assert node(world, number).moments == {}
 
 
 @pytest.mark.parametrize("template", ["plain", "file"])
@@ -164,13 +165,34 @@ async def test_backup_becomes_a_new_instance(master: Master) -> None:
     assert "gnt-backup points" in text
 
 
-async def test_running_guest_is_refused_with_the_command(master: Master) -> None:
+async def test_restore_of_a_running_guest_is_refused_with_the_command(master: Master) -> None:
     await with_backup(master)
     succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
-    for op in (save(), restore()):
-        _name, (text, code) = failed(await master.run(op))
-        assert code == "wrong_state"
-        assert f"gnt-instance shutdown {NAME}" in text
+    _name, (text, code) = failed(await master.run(restore()))
+    assert code == "wrong_state"
+    assert f"gnt-instance shutdown {NAME}" in text
+
+
+async def test_running_guest_is_saved_by_its_bitmap_after_one_comparison(master: Master) -> None:
+    uuid = (await with_data(master)).uuid
+    first = succeeded(await master.run(save()))
+    succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    source = node(master.world, 1)
+    second = succeeded(await master.run(save()))
+    assert (second["consistency"], second["parent"]) == ("crash", first["point"])
+    assert source.read_by_bitmap == []
+    assert len(source.bitmaps[uuid]) == 1
+    third = succeeded(await master.run(save()))
+    assert third["parent"] == second["point"]
+    assert len(source.read_by_bitmap) == len(master.instance(NAME).disks)
+    assert source.bitmaps[uuid] != set(source.read_by_bitmap)
+    assert len(source.bitmaps[uuid]) == 1
+    # Another directory has other backups, and so a bitmap of its own.
+    succeeded(await master.run(save(node="node3.example.com")))
+    assert len(source.bitmaps[uuid]) == 2
+    succeeded(await master.run(save(full=True)))
+    assert len(source.read_by_bitmap) == 2
+    check_nothing_unfinished(master.world)
 
 
 async def test_directory_must_be_unambiguous(master: Master) -> None:
@@ -238,11 +260,15 @@ async def test_check_names_the_damaged_ones_and_those_that_remain(master: Master
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-@pytest.mark.parametrize("number", range(1, 20))
+@pytest.mark.parametrize("runs", [False, True])
+@pytest.mark.parametrize("number", range(1, 21))
 async def test_failed_backup_leaves_nothing_and_keeps_the_earlier_one(
-    master: Master, number: int, fault: Fault
+    master: Master, number: int, fault: Fault, *, runs: bool
 ) -> None:
     await with_backup(master)
+    if runs:
+        succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+        master.rpc.reset()
     master.rpc.fail(number, fault)
     view = await master.run(save())
     await master.nothing_is_left()
@@ -264,14 +290,16 @@ async def test_refused_commit_leaves_a_complete_backup_or_none(master: Master, n
 
 
 @pytest.mark.parametrize("written", [False, True])
-@pytest.mark.parametrize("act", ["save", "restore"])
+@pytest.mark.parametrize("act", ["save", "save running", "restore"])
 @pytest.mark.parametrize("number", range(14))
 async def test_master_that_dies_leaves_whole_backups_and_no_mixture_that_starts(
     world: World, number: int, act: str, written: bool
 ) -> None:
     master = await Master.begin(world)
     point = await with_backup(master)
-    await master.submit(save() if act == "save" else restore())
+    if act == "save running":
+        succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    await master.submit(restore() if act == "restore" else save())
     master.store.inject(Crash(written=written), after=number)
     await master.is_dead_after_a_while()
     after = await master.restart()

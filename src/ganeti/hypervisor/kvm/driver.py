@@ -23,6 +23,7 @@ from ganeti.hypervisor.kvm.holding import Holding
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.links import HostLinks
 from ganeti.hypervisor.kvm.migration_endpoint import MigrationEndpoint
+from ganeti.hypervisor.kvm.moments import Moments
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.nvram import NvramFiles
 from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
@@ -92,6 +93,7 @@ class KvmHypervisor(Hypervisor):
         self.screens = Screens(self._guests)
         self.nvram = NvramFiles(paths, self._guests)
         self.holding = Holding(self._guests, self.agents)
+        self.moments = Moments(paths, self._guests, self.holding)
         self.upkeep = Upkeep(self._guests, self.programs, self._endpoint, self.agents, self.holding)
 
     @property
@@ -105,6 +107,7 @@ class KvmHypervisor(Hypervisor):
             nvram=self.nvram,
             agents=self.agents,
             holding=self.holding,
+            moments=self.moments,
             faults=self.faults,
             figures=self.figures,
             warm_up=self.upkeep,

@@ -122,6 +122,11 @@ class GuestFiles:
         return self.directory / f"{self.short_uuid}.t"
 
     @property
+    def moment(self) -> Path:
+        """The socket at which QEMU shows the disks as they were at one moment, during a backup."""
+        return self.directory / f"{self.short_uuid}.b"
+
+    @property
     def chroot(self) -> Path:
         """The root directory of a confined QEMU."""
         return self.directory / f"{self.short_uuid}.root"
@@ -138,7 +143,14 @@ class GuestFiles:
 
     @property
     def sockets(self) -> tuple[Path, ...]:
-        return (self.monitor, self.people_monitor, self.console, self.guest_agent, self.tpm)
+        return (
+            self.monitor,
+            self.people_monitor,
+            self.console,
+            self.guest_agent,
+            self.tpm,
+            self.moment,
+        )
 
     def check_lengths(self) -> None:
         """Raise HypervisorError if a socket's name is too long for the kernel."""

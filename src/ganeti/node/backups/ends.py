@@ -14,12 +14,14 @@ import hashlib
 import os
 import stat
 import struct
+import time
 from collections.abc import Iterator
 from typing import Protocol
 
 from ganeti.base.errors import HostError
 from ganeti.node.backups.directory import NEW, opened
 from ganeti.node.backups.images import Chain, ImageWriter, new_image, open_chain
+from ganeti.node.backups.nbd import ALLOCATION, NbdReader, dirty_context
 from ganeti.node.carrier.frames import CHUNK, Piece, Pieces, as_data, buffers, split_zeros
 from ganeti.node.carrier.order import ChangesOrder, ImageOrder, PointOrder
 from ganeti.protocols.backup_manifest import Image
@@ -29,6 +31,7 @@ RECORD = struct.Struct(">BQQ")
 DATA, ZEROS, SAME = 1, 2, 3
 TELL_EVERY = 64 << 20
 SUM_BYTES = 32
+SPARE, LOOK_EVERY_S = 0.05, 1.0
 _ZERO_SUM = hashlib.sha256(bytes(CLUSTER)).digest()
 Span = tuple[int, int, bool]
 """Offset, length, and whether all of it certainly reads as zeros."""
@@ -87,9 +90,14 @@ class FileReader:
 class ChangesSource:
     """The blocks of a disk that differ from those with given sums, or all that are not zero."""
 
-    def __init__(self, disk: DiskReader, sums: int | None) -> None:
-        self._disk, self._sums = disk, sums
+    def __init__(
+        self, disk: DiskReader, sums: int | None, *, all_changed: bool = False, spare: str = ""
+    ) -> None:
+        """With `all_changed`, the parts that the disk reports have changed, and zeros in them count."""
+        self._disk, self._sums, self._spare = disk, sums, spare
+        self._keeps_zeros = sums is not None or all_changed
         self._examined = self._told = 0
+        self._looked = 0.0
 
     def position(self, length: int) -> int:
         """Return how much of the disk was examined."""
@@ -108,9 +116,21 @@ class ChangesSource:
                     self._disk.read(at, room)
                     yield from self._data(at, room)
                 self._examined = at + part
+                self._check_spare()
                 if self._examined - self._told >= TELL_EVERY:
                     yield 0, RECORD.pack(SAME, self._told, self._examined - self._told)
                     self._told = self._examined
+
+    def _check_spare(self) -> None:
+        """Raise HostError before the old blocks of a moment fill the node's file system."""
+        now = time.monotonic()
+        if self._spare and now - self._looked > LOOK_EVERY_S:
+            self._looked = now
+            space = os.statvfs(self._spare)
+            if space.f_bavail < space.f_blocks * SPARE:
+                raise HostError(
+                    f"the guest overwrites more than fits into {self._spare}: less than {SPARE:.0%} of it is free"
+                )
 
     def _zeros(self, offset: int, length: int) -> Pieces:
         """Yield the blocks that were not zeros before."""
@@ -129,7 +149,7 @@ class ChangesSource:
         for zeros, data in _changed(room, known):
             begin, length = data
             if zeros:
-                if known is not None:
+                if self._keeps_zeros:
                     yield 0, RECORD.pack(ZEROS, offset + begin, length)
             else:
                 yield 0, RECORD.pack(DATA, offset + begin, length)
@@ -279,7 +299,12 @@ def open_changes(order: ChangesOrder, path: str, size: int) -> Iterator[ChangesS
             return descriptor
 
         sums = descriptor_of(order.sums) if order.sums else None
-        yield ChangesSource(FileReader(descriptor_of(path), size), sums)
+        if not order.export:
+            yield ChangesSource(FileReader(descriptor_of(path), size), sums)
+            return
+        context = dirty_context(order.bitmap) if order.bitmap else ALLOCATION
+        disk = files.enter_context(contextlib.closing(NbdReader(path, order.export, context, size)))
+        yield ChangesSource(disk, sums, all_changed=bool(order.bitmap), spare=order.spare)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,12 @@ class ChangesOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Only the changes of the path are read: those against the sums in a file, or all blocks that are not zero."""
 
     sums: str = ""
+    export: str = ""
+    """The path is QEMU's socket, and this the export of the disk; '': the path is the disk."""
+    bitmap: str = ""
+    """Read only the blocks of this dirty bitmap of QEMU."""
+    spare: str = ""
+    """A directory with too little free space ends the work: QEMU keeps old blocks there for a moment."""
 
 
 class PointOrder(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """Procedures about incremental backups: directories of targets with images and manifests."""
 
+from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.names import Consistency
 from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, SLOW_S, Message, Nothing, Procedure
 
@@ -99,6 +100,25 @@ class PointCheck(Message, frozen=True, kw_only=True):
     problems: list[str] = []
 
 
+class MomentArgs(Message, frozen=True, kw_only=True):
+    """A moment of a running guest: the bitmap of an earlier one ('' for none), and the one that begins now."""
+
+    instance: InstanceSpec
+    base: str
+    bitmap: str
+    limit_s: float = 60.0
+    keep: bool = False
+    """At the end: keep the new bitmap, because there is a backup of the moment."""
+
+
+class MomentBegun(Message, frozen=True, kw_only=True):
+    """Where the disks are shown; with `has_changes`, every disk has the bitmap `base`."""
+
+    consistency: Consistency
+    socket: str
+    has_changes: bool
+
+
 BACKUP_LIST = Procedure("backup_list", Nothing, BackupListing, SLOW_S, changes=False)
 
 BACKUP_BEGIN = Procedure("backup_begin", BackupsOf, BackupBegun, SLOW_S, changes=True)
@@ -117,3 +137,9 @@ BACKUP_CHECK = Procedure(
     "backup_check", BackupsOf, list[PointCheck], HOURS_S, changes=True, is_long=True
 )
 """Read all images and compare them with their digests. It changes nothing, but takes long and can be followed."""
+
+MOMENT_BEGIN = Procedure("moment_begin", MomentArgs, MomentBegun, SLOW_S, changes=True)
+"""Show the disks of a running guest as they are now, while it runs on."""
+
+MOMENT_END = Procedure("moment_end", MomentArgs, Nothing, SLOW_S, changes=True)
+"""Stop showing them. It may be repeated, and the guest may be gone."""

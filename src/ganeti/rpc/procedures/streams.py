@@ -41,6 +41,10 @@ class DiskEnd(Message, frozen=True, kw_only=True):
     """Send only the changed blocks, for a backup: all that are not zero, or those that differ from `sums`."""
     sums: str = ""
     """The token of the transfer that brought sums of blocks to this node; '': none."""
+    moment: str = ""
+    """The socket of QEMU that shows the disk as it was at one moment; '': the guest is down."""
+    bitmap: str = ""
+    """Send only the blocks of this bitmap of QEMU."""
     holds_data: bool = False
     """True if a receiving disk may have other data, which zeros must replace."""
 

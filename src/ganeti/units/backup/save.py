@@ -1,5 +1,6 @@
 """A new backup of an instance: its changed blocks, in a directory on a node."""
 
+import hashlib
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +23,11 @@ from ganeti.protocols.export_description import RAW, format_description
 from ganeti.rpc.procedures.backups import (
     BACKUP_BEGIN,
     BACKUP_COMMIT,
+    MOMENT_BEGIN,
     BackupBegun,
     CommitPoint,
+    MomentArgs,
+    MomentBegun,
     PointInfo,
 )
 from ganeti.rpc.procedures.streams import DiskEnd, PointEnd, StreamResult, SumsEnd
@@ -36,10 +40,11 @@ from ganeti.units.instance.access import (
     is_running,
     primary_node,
 )
-from ganeti.units.instance.snapshot_checks import check_not_rolling_back
+from ganeti.units.instance.snapshot_checks import MEANING, check_not_rolling_back
 from ganeti.units.mirrors.opening import disks_ready
 from ganeti.units.node_choice import check_online
 from ganeti.units.transfers import SLACK, Load, Route, carry, make_route
+from ganeti.units.undo.instances import EndMoment
 from ganeti.units.undo.transfers import AbandonBackup
 
 MIB = 1024 * 1024
@@ -53,6 +58,7 @@ class SavePlan:
     instance: Instance
     source: Node
     place: Place
+    runs: bool
 
 
 class LUBackupSave(InstanceUnit[OpBackupSave, SavePlan]):
@@ -79,12 +85,8 @@ class LUBackupSave(InstanceUnit[OpBackupSave, SavePlan]):
         check_online(source)
         place = await self._place(ctx, instance)
         check_online(place.node)
-        if await is_running(ctx, source, instance):
-            raise PrereqError(
-                f"{instance.name} runs; run: gnt-instance shutdown {instance.name}",
-                ErrorCode.WRONG_STATE,
-            )
-        return SavePlan(instance, source, place)
+        runs = await is_running(ctx, source, instance)
+        return SavePlan(instance, source, place, runs)
 
     async def _place(self, ctx: UnitContext, instance: Instance) -> Place:
         """Return the requested directory, or the only one that has backups of the instance."""
@@ -147,6 +149,12 @@ def _point_name(now: float, points: list[PointInfo]) -> str:
     return next(one for one in names if one not in taken)
 
 
+def _bitmap(place: Place, point: str) -> str:
+    """Return the name of QEMU's bitmap with the changes since a backup; each directory has its own."""
+    where = f"{place.node.uuid} {place.target} {place.instance} {point}"
+    return f"backup-{hashlib.sha256(where.encode()).hexdigest()[:24]}"
+
+
 @dataclass
 class _Saving:
     ctx: UnitContext
@@ -155,11 +163,14 @@ class _Saving:
     point: str
     full: bool
     has_base: bool = False
+    moment: MomentBegun | None = None
 
     async def run(self) -> PointInfo:
+        """Write the images and the manifest; return the backup."""
         ctx, plan = self.ctx, self.plan
         instance, place = plan.instance, plan.place
         uuids = [disk.uuid for disk in instance.disks]
+        then = list[EndMoment]()
         async with ctx.undo_log() as undo:
             await undo.push(
                 AbandonBackup(
@@ -172,13 +183,33 @@ class _Saving:
             )
             route = await make_route(ctx, undo, instance.name, plan.source, place.node)
             back = await make_route(ctx, undo, instance.name, place.node, plan.source)
-            async with disks_ready(ctx, instance):
-                for disk in instance_spec(ctx.snapshot, instance).disks:
-                    await self._save(undo, route, back, disk)
+            if plan.runs:
+                then = [await self._begin_moment(undo)]
+                await self._save_all(undo, route, back)
+            else:
+                async with disks_ready(ctx, instance):
+                    await self._save_all(undo, route, back)
             ctx.step("finishing the backup")
             info = await ctx.call(place.node, BACKUP_COMMIT, self._manifest(uuids))
-            undo.commit()
+            undo.commit(then=then)
         return info
+
+    async def _begin_moment(self, undo: UndoLog) -> EndMoment:
+        """Let QEMU show the disks as they are now; return the step that ends that after the success."""
+        ctx, plan = self.ctx, self.plan
+        spec = instance_spec(ctx.snapshot, plan.instance)
+        base = _bitmap(plan.place, self.last.point) if self.last and not self.full else ""
+        bitmap = _bitmap(plan.place, self.point)
+        step = EndMoment(node=plan.source.uuid, instance=spec, base=base, bitmap=bitmap)
+        await undo.push(step)
+        args = MomentArgs(instance=spec, base=base, bitmap=bitmap)
+        self.moment = await ctx.call(plan.source, MOMENT_BEGIN, args)
+        ctx.info(MEANING[self.moment.consistency])
+        return replace(step, keep=True)
+
+    async def _save_all(self, undo: UndoLog, route: Route, back: Route) -> None:
+        for disk in instance_spec(self.ctx.snapshot, self.plan.instance).disks:
+            await self._save(undo, route, back, disk)
 
     def _base(self, disk: DiskSpec) -> str:
         """Return the backup that has the unchanged blocks of a disk; '' for none."""
@@ -190,9 +221,13 @@ class _Saving:
         )
 
     async def _save(self, undo: UndoLog, route: Route, back: Route, disk: DiskSpec) -> None:
-        base, place = self._base(disk), self.plan.place
-        sums = ""
-        if base:
+        base, place, moment = self._base(disk), self.plan.place, self.moment
+        sums = bitmap = ""
+        if base and moment and moment.has_changes:
+            self.has_base = True
+            self.ctx.step(f"saving the changes of disk {disk.index} since backup {base}")
+            bitmap = _bitmap(place, base)
+        elif base:
             self.has_base = True
             self.ctx.step(f"comparing disk {disk.index} with backup {base}")
             sums = await self._sums(undo, back, disk, base)
@@ -204,6 +239,8 @@ class _Saving:
             index=disk.index,
             changes=True,
             sums=sums,
+            moment=moment.socket if moment else "",
+            bitmap=bitmap,
         )
         target = self._end(disk, self.point, parent=base)
         await carry(self.ctx, undo, route, self._load(disk, source, target, size))
@@ -259,6 +296,6 @@ class _Saving:
             instance_uuid=instance.uuid,
             time=ctx.now,
             parent=self.last.point if self.last else "",
-            consistency=Consistency.DOWN,
+            consistency=self.moment.consistency if self.moment else Consistency.DOWN,
             description=format_description(description, filled_beparams(ctx.snapshot, instance)),
         )

@@ -1,7 +1,14 @@
 """Refusals because of an instance's snapshots, or of disks that are a mixture."""
 
 from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.model.names import Consistency
 from ganeti.model.objects import Instance
+
+MEANING = {
+    Consistency.DOWN: "the guest was down",
+    Consistency.AGENT: "the agent in the guest had frozen its file systems",
+    Consistency.CRASH: "the disks are as after a loss of power, all at the same moment",
+}
 
 
 def check_no_snapshots(instance: Instance, participle: str, why: str) -> None:

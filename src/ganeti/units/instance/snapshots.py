@@ -40,18 +40,13 @@ from ganeti.units.instance.access import (
     running_state,
     spec_of,
 )
-from ganeti.units.instance.snapshot_checks import check_not_rolling_back
+from ganeti.units.instance.snapshot_checks import MEANING, check_not_rolling_back
 from ganeti.units.node_choice import check_online, check_space, free_resources
 from ganeti.units.telling import showing
 from ganeti.units.undo.instances import StartAgain
 from ganeti.units.undo.transfers import snapshot_removals
 
 NAME_LIMIT = 64
-MEANING = {
-    Consistency.DOWN: "the guest was down",
-    Consistency.AGENT: "the agent in the guest had frozen its file systems",
-    Consistency.CRASH: "the disks are as after a loss of power, all at the same moment",
-}
 
 
 def snapshot_of(instance: Instance, name: str) -> InstanceSnapshot:

@@ -10,6 +10,7 @@ from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.names import AdminState, DiskRole
 from ganeti.model.objects import Instance, InstanceUuid
+from ganeti.rpc.procedures.backups import MOMENT_END, MomentArgs
 from ganeti.rpc.procedures.disks import BLOCKDEV_ASSEMBLE, OpenDiskArgs
 from ganeti.rpc.procedures.hardware import NVRAM_FORGET, ForgetNvramArgs
 from ganeti.rpc.procedures.instances import (
@@ -93,6 +94,23 @@ class StopInstance(_AtNode, frozen=True, kw_only=True):
             and instance.primary_node == self.node
             and instance.admin_state is AdminState.UP
         )
+
+
+class EndMoment(_AtNode, frozen=True, kw_only=True):
+    """Let a guest use its disks directly again after a backup; `keep` the new bitmap after a complete one."""
+
+    kind = "end_moment"
+
+    base: str
+    bitmap: str
+    keep: bool = False
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            args = MomentArgs(
+                instance=self.instance, base=self.base, bitmap=self.bitmap, keep=self.keep
+            )
+            await services.rpc.call(node, MOMENT_END, args, key=key)
 
 
 class StartAgain(Step, frozen=True, kw_only=True):

@@ -12,7 +12,13 @@ from ganeti.model.objects import NodeUuid
 from ganeti.units.services import Services
 from ganeti.units.undo.disks import CloseDisk, RemoveDisk, SetDiskRole
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
-from ganeti.units.undo.instances import ForgetInstance, ForgetNvram, StartAgain, StopInstance
+from ganeti.units.undo.instances import (
+    EndMoment,
+    ForgetInstance,
+    ForgetNvram,
+    StartAgain,
+    StopInstance,
+)
 from ganeti.units.undo.migrations import EndSource, ReconcileMigration
 from ganeti.units.undo.mirrors import RemoveReplaced
 from ganeti.units.undo.step import Concerned, Step
@@ -37,6 +43,7 @@ STEPS: dict[str, type[Step]] = {
             SetDiskRole,
             ForgetInstance,
             StopInstance,
+            EndMoment,
             StartAgain,
             ForgetNvram,
         ),

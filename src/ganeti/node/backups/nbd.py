@@ -1,0 +1,202 @@
+"""A client of QEMU's NBD server at a local socket: what has changed, and the data.
+
+Source: `doc/proto.md` of NBD: fixed newstyle negotiation, structured replies, metadata contexts.
+"""
+
+import socket
+import struct
+from collections.abc import Iterator
+
+from ganeti.base.errors import HostError
+from ganeti.protocols.qcow2 import CLUSTER
+
+ANSWER_S = 120.0
+"""The longest time for an answer: the storage of the disk may be slow."""
+STATUS_BYTES = 1 << 30
+_GREETING = struct.Struct(">8s8sH")
+_OPTION, _REPLY = struct.Struct(">8sII"), struct.Struct(">QIII")
+_REQUEST, _CHUNK = struct.Struct(">IHHQQI"), struct.Struct(">IHHQI")
+_OPTION_MAGIC, _REPLY_MAGIC = b"IHAVEOPT", 0x3E889045565A9
+_REQUEST_MAGIC, _CHUNK_MAGIC = 0x25609513, 0x668E33EF
+_GO, _STRUCTURED, _SET_CONTEXT = 7, 8, 10
+_ACK, _INFO, _CONTEXT, _ERROR_REPLY = 1, 3, 4, 1 << 31
+_READ, _STATUS = 0, 7
+_DATA, _HOLE, _STATUS_CHUNK, _ERROR_CHUNK = 1, 2, 5, 1 << 15
+_DONE, _LIMIT = 1, 1 << 20
+_DIRTY = 1
+_ZERO = 2
+ALLOCATION = "base:allocation"
+
+
+def dirty_context(bitmap: str) -> str:
+    """Return the context of a dirty bitmap."""
+    return f"qemu:dirty-bitmap:{bitmap}"
+
+
+class NbdReader:
+    """One export, and the parts of it that `context` reports as changed, or as not zero."""
+
+    def __init__(self, path: str, export: str, context: str, size: int) -> None:
+        self._context, self._size = context, size
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._handle = 0
+        try:
+            self._socket.settimeout(ANSWER_S)
+            self._socket.connect(path)
+            self._negotiate(export)
+        except (OSError, struct.error) as err:
+            self.close()
+            raise HostError(f"QEMU does not show the disk of this moment: {err}") from err
+        except HostError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._socket.close()
+
+    def _negotiate(self, export: str) -> None:
+        magic, options, _flags = _GREETING.unpack(self._exactly(_GREETING.size))
+        if (magic, options) != (b"NBDMAGIC", _OPTION_MAGIC):
+            raise HostError("QEMU's NBD server did not greet")
+        self._send(struct.pack(">I", 3))
+        self._option(_STRUCTURED, b"")
+        name = export.encode()
+        context = self._context.encode()
+        words = struct.pack(">I", len(name)) + name + struct.pack(">II", 1, len(context)) + context
+        if not any(kind == _CONTEXT for kind, _ in self._option(_SET_CONTEXT, words)):
+            raise HostError(f"QEMU does not report {self._context}")
+        found = self._option(_GO, struct.pack(">I", len(name)) + name + struct.pack(">H", 0))
+        sizes = [
+            struct.unpack_from(">Q", data, 2)[0]
+            for kind, data in found
+            if kind == _INFO and data[:2] == b"\0\0"
+        ]
+        if len(sizes) != 1 or sizes[0] < self._size:
+            raise HostError(f"QEMU shows a disk of {sizes} bytes instead of {self._size}")
+
+    def _option(self, option: int, data: bytes) -> list[tuple[int, bytes]]:
+        self._send(_OPTION.pack(_OPTION_MAGIC, option, len(data)) + data)
+        replies = list[tuple[int, bytes]]()
+        while True:
+            magic, asked, kind, length = _REPLY.unpack(self._exactly(_REPLY.size))
+            if magic != _REPLY_MAGIC or asked != option or length > _LIMIT:
+                raise HostError("QEMU's NBD server gave no valid answer")
+            reply = self._exactly(length)
+            if kind & _ERROR_REPLY:
+                raise HostError(
+                    f"QEMU's NBD server refused: {reply.decode(errors='replace')[:200]}"
+                )
+            if kind == _ACK:
+                return replies
+            replies.append((kind, reply))
+
+    # --- what has changed ---
+
+    def spans(self) -> Iterator[tuple[int, int, bool]]:
+        """Yield the changed blocks, or all of the disk; whether blocks certainly read as zeros."""
+        is_bitmap = self._context != ALLOCATION
+        begin = end = 0
+        for offset, length, flags in self._status():
+            if not flags & _DIRTY if is_bitmap else flags & _ZERO:
+                continue
+            if offset > end:
+                yield from self._spans(begin, end, offset, is_bitmap=is_bitmap)
+                begin = max(end, offset - offset % CLUSTER)
+            end = min(self._size, -(-(offset + length) // CLUSTER) * CLUSTER)
+        yield from self._spans(begin, end, self._size, is_bitmap=is_bitmap)
+
+    @staticmethod
+    def _spans(
+        begin: int, end: int, following: int, *, is_bitmap: bool
+    ) -> Iterator[tuple[int, int, bool]]:
+        """Yield blocks with data, and then those without before the `following` data."""
+        if end > begin:
+            yield begin, end - begin, False
+        zeros_end = following - following % CLUSTER
+        if not is_bitmap and zeros_end > end:
+            yield end, zeros_end - end, True
+
+    def _status(self) -> Iterator[tuple[int, int, int]]:
+        offset = 0
+        while offset < self._size:
+            self._request(_STATUS, offset, min(STATUS_BYTES, self._size - offset))
+            begin = offset
+            for kind, data in self._chunks():
+                if kind == _STATUS_CHUNK:
+                    for length, flags in struct.iter_unpack(">II", data[4:]):
+                        part = min(length, self._size - offset)
+                        if part > 0:
+                            yield offset, part, flags
+                            offset += part
+            if offset == begin:
+                raise HostError("QEMU did not report what has changed")
+
+    # --- data ---
+
+    def read(self, offset: int, room: memoryview) -> None:
+        """Fill the buffer."""
+        self._request(_READ, offset, len(room))
+        filled = 0
+        for kind, data in self._chunks(room, offset):
+            if kind == _DATA:
+                filled += len(data)
+            elif kind == _HOLE:
+                at, length = struct.unpack(">QI", data)
+                room[at - offset : at - offset + length] = bytes(length)
+                filled += length
+        if filled != len(room):
+            raise HostError(f"QEMU sent {filled} bytes instead of {len(room)}")
+
+    def _request(self, kind: int, offset: int, length: int) -> None:
+        self._handle += 1
+        self._send(_REQUEST.pack(_REQUEST_MAGIC, 0, kind, self._handle, offset, length))
+
+    def _chunks(
+        self, room: memoryview | None = None, begin: int = 0
+    ) -> Iterator[tuple[int, bytes | memoryview]]:
+        """Yield the chunks of the answer; data is in the buffer."""
+        while True:
+            magic, flags, kind, handle, length = _CHUNK.unpack(self._exactly(_CHUNK.size))
+            if magic != _CHUNK_MAGIC or handle != self._handle:
+                raise HostError("QEMU's NBD server gave no valid answer")
+            if kind == _DATA and room is not None:
+                (at,) = struct.unpack(">Q", self._exactly(8))
+                part = room[at - begin : at - begin + length - 8]
+                if at < begin or len(part) != length - 8:
+                    raise HostError("QEMU sent data that was not asked for")
+                self._fill(part)
+                yield kind, part
+            else:
+                if length > _LIMIT:
+                    raise HostError("QEMU's NBD server gave no valid answer")
+                data = self._exactly(length)
+                if kind & _ERROR_CHUNK:
+                    raise HostError(
+                        "QEMU has lost the disk's old content of this moment: the guest overwrote more than the node"
+                        " could keep, or the disk failed"
+                    )
+                yield kind, data
+            if flags & _DONE:
+                return
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as err:
+            raise HostError(f"QEMU's NBD server: {err}") from err
+
+    def _exactly(self, length: int) -> bytes:
+        room = bytearray(length)
+        self._fill(memoryview(room))
+        return bytes(room)
+
+    def _fill(self, room: memoryview) -> None:
+        while room:
+            try:
+                count = self._socket.recv_into(room)
+            except OSError as err:
+                raise HostError(f"QEMU's NBD server: {err}") from err
+            if not count:
+                raise HostError("QEMU has ended, or no longer shows the disk of this moment")
+            room = room[count:]

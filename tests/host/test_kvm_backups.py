@@ -1,0 +1,187 @@
+"""A real guest that writes while it is backed up: each backup has exactly the bytes of its moment."""
+
+import asyncio
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import HostError
+from ganeti.hypervisor.abilities import Moment
+from ganeti.hypervisor.kvm.command_line import node_name
+from ganeti.hypervisor.kvm.pci_slots import device_id
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.node.backups import ends
+from ganeti.node.backups.ends import open_changes
+from ganeti.node.carrier.order import ChangesOrder
+from tests.support.backup_store import BackupStore
+from tests.support.kvm_nodes import Node, boot
+from tests.support.tiny_guest import are_consecutive, disk_heartbeats, install, tiny_instance
+
+pytestmark = [pytest.mark.host, pytest.mark.timeout(180), pytest.mark.requirement("G11")]
+
+BLOCK = 64 * 1024
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> BackupStore:
+    return BackupStore(tmp_path / "backups", tmp_path)
+
+
+async def write(node: Node, instance: InstanceSpec, offset: int, length: int, pattern: int) -> None:
+    """Let the guest's own device write, as the guest would."""
+    path = f"/machine/peripheral/{device_id('disk', instance.disks[0].uuid)}/virtio-backend"
+    words = f'qemu-io -d {path} "write -P {pattern} {offset} {length}"'
+    await node.ask(instance)("human-monitor-command", {"command-line": words})
+
+
+async def begin(node: Node, instance: InstanceSpec, base: str, bitmap: str) -> Moment:
+    return await node.driver.moments.begin(instance, base=base, bitmap=bitmap, limit_s=60)
+
+
+async def end(
+    node: Node, instance: InstanceSpec, base: str, bitmap: str, *, keep: bool = True
+) -> None:
+    await node.driver.moments.end(instance, base=base, bitmap=bitmap, keep=keep)
+
+
+def order(instance: InstanceSpec, moment: Moment, bitmap: str, **fields: Any) -> ChangesOrder:
+    return ChangesOrder(
+        export=instance.disks[0].uuid, bitmap=bitmap if moment.has_changes else "", **fields
+    )
+
+
+async def save(
+    store: BackupStore, instance: InstanceSpec, moment: Moment, disk: Path, bitmap: str
+) -> str:
+    """Make a backup of the moment, in which the disk has the bytes that the store expects."""
+
+    def work() -> str:
+        wanted = order(instance, moment, bitmap)
+        with open_changes(wanted, str(moment.socket), disk.stat().st_size) as changes:
+            return store.save_changes(changes, disk.stat().st_size, full=not moment.has_changes)
+
+    return await asyncio.to_thread(work)
+
+
+async def bitmaps(node: Node, instance: InstanceSpec) -> dict[str, bool]:
+    for one in await node.ask(instance)("query-named-block-nodes", {"flat": True}):
+        if one["node-name"] == node_name("disk", instance.disks[0]):
+            return {bitmap["name"]: bitmap["recording"] for bitmap in one.get("dirty-bitmaps", ())}
+    return {}
+
+
+async def check_clean(node: Node, instance: InstanceSpec) -> None:
+    """Nothing of a moment is left in QEMU."""
+    ask = node.ask(instance)
+    names = {one["node-name"] for one in await ask("query-named-block-nodes", {"flat": True})}
+    assert not [one for one in names if one.startswith(("view", "before", "old"))]
+    assert await ask("query-block-exports") == []
+    assert await ask("query-fdsets") == []
+    assert not node.files(instance).moment.exists()
+
+
+def check_images(store: BackupStore) -> None:
+    for image in store.path.glob("*.qcow2"):
+        subprocess.run(["qemu-img", "check", "-q", str(image)], check=True)
+
+
+async def test_backups_of_a_writing_guest_have_the_bytes_of_their_moments(
+    node: Node, guest: Path, disk: Path, store: BackupStore
+) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    await boot(node, instance, disk)
+    await node.beats(instance)
+    base, lengths, points = "", [], []
+    for number in range(4):
+        bitmap = f"b{number}"
+        moment = await begin(node, instance, base, bitmap)
+        assert moment.has_changes == bool(number)
+        await node.beats(instance)  # it overwrites what the backup has yet to read
+        await write(node, instance, 4 << 20, 8 * BLOCK, 0x60 + number)
+        points.append(await save(store, instance, moment, disk, base))
+        await end(node, instance, base, bitmap)
+        await check_clean(node, instance)
+        base = bitmap
+        await node.beats(instance)
+    assert await bitmaps(node, instance) == {"b3": True}
+    for number, point in enumerate(points):
+        content = store.read(point, disk.stat().st_size)
+        copy = store.work / "copy"
+        copy.write_bytes(content)
+        beats = sorted(disk_heartbeats(copy))
+        assert are_consecutive(beats)
+        lengths.append(beats[-1])
+        if number:
+            assert (
+                content[4 << 20 : (4 << 20) + 8 * BLOCK] == bytes([0x60 + number - 1]) * 8 * BLOCK
+            )
+    assert lengths == sorted(set(lengths)), "the guest went on after each"
+    sizes = [one.stat().st_size for one in sorted(store.path.glob("*.qcow2"))]
+    assert max(sizes) < 20 * BLOCK, "only what was written is there"
+    await asyncio.to_thread(check_images, store)
+    await node.driver.stop(instance, 0)
+
+
+async def test_failed_backup_loses_no_change(
+    node: Node, guest: Path, disk: Path, store: BackupStore
+) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    await boot(node, instance, disk)
+    await node.beats(instance)
+    moment = await begin(node, instance, "", "b0")
+    await save(store, instance, moment, disk, "")
+    await end(node, instance, "", "b0")
+    await write(node, instance, 1 << 20, BLOCK, 0x41)
+    await begin(node, instance, "b0", "b1")
+    await write(node, instance, 2 << 20, BLOCK, 0x42)
+    await end(node, instance, "b0", "b1", keep=False)
+    await end(node, instance, "b0", "b1", keep=False)
+    assert await bitmaps(node, instance) == {"b0": True}
+    moment = await begin(node, instance, "b0", "b2")
+    await node.ask(instance)("stop")
+    point = await save(store, instance, moment, disk, "b0")
+    await end(node, instance, "b0", "b2")
+    content = store.read(point, disk.stat().st_size)
+    assert content[1 << 20 : (1 << 20) + BLOCK] == b"A" * BLOCK
+    assert content[2 << 20 : (2 << 20) + BLOCK] == b"B" * BLOCK
+    await node.driver.stop(instance, 0)
+
+
+async def test_unknown_bitmap_means_that_all_is_compared(
+    node: Node, guest: Path, disk: Path
+) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    await boot(node, instance, disk)
+    assert not (await begin(node, instance, "never", "b0")).has_changes
+    await end(node, instance, "never", "b0")
+    assert await bitmaps(node, instance) == {"b0": True}
+    await node.driver.stop(instance, 0)
+    await end(node, instance, "never", "b0")
+
+
+async def test_guest_writes_on_if_old_blocks_cannot_be_kept(
+    node: Node, guest: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backup fails and says why; the guest gets no error."""
+    monkeypatch.setattr(ends, "SPARE", 2.0)  # no file system has so much free space
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    await boot(node, instance, disk)
+    await node.beats(instance)
+    moment = await begin(node, instance, "", "b1")
+    wanted = order(instance, moment, "", spare=str(disk.parent))
+    with (
+        open_changes(wanted, str(moment.socket), disk.stat().st_size) as changes,
+        pytest.raises(HostError, match="overwrites more than fits"),
+    ):
+        await asyncio.to_thread(lambda: list(changes.pieces()))
+    await end(node, instance, "", "b1", keep=False)
+    await node.beats(instance)
+    assert await node.state(instance) == "running"
+    assert await bitmaps(node, instance) == {}
+    await node.driver.stop(instance, 0)

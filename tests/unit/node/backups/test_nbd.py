@@ -1,0 +1,114 @@
+"""The client of QEMU's NBD server, against `qemu-nbd` and against a server that answers strangely."""
+
+import contextlib
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import HostError
+from ganeti.node.backups.nbd import ALLOCATION, NbdReader, dirty_context
+
+pytestmark = pytest.mark.requirement("A64", "B7")
+
+BLOCK = 64 * 1024
+SIZE = 64 * BLOCK
+
+
+@contextlib.contextmanager
+def served(directory: Path, image: Path) -> Iterator[str]:
+    """The image at a socket, by QEMU's own program."""
+    if shutil.which("qemu-nbd") is None:
+        pytest.skip("qemu-nbd is not installed")
+    path = directory / "s"
+    words = ["qemu-nbd", "-k", str(path), "-x", "disk", "-f", "raw", "-r", "-t", str(image)]
+    with subprocess.Popen(words) as server:
+        try:
+            while not path.exists():
+                assert server.poll() is None
+                time.sleep(0.01)
+            yield str(path)
+        finally:
+            server.terminate()
+
+
+def test_data_is_read_and_holes_are_known(disk_path: Path) -> None:
+    image = disk_path / "disk"
+    data = os.urandom(3 * BLOCK)
+    with image.open("wb") as file:
+        file.truncate(SIZE)
+        file.seek(4 * BLOCK + 512)
+        file.write(data)
+    with (
+        served(disk_path, image) as path,
+        contextlib.closing(NbdReader(path, "disk", ALLOCATION, SIZE)) as disk,
+    ):
+        spans = list(disk.spans())
+        assert sum(length for _, length, _ in spans) == SIZE
+        assert [at for at, _, _ in spans] == [0, *(at + length for at, length, _ in spans)][:-1]
+        assert all(at % BLOCK == length % BLOCK == 0 for at, length, _ in spans)
+        assert sum(length for _, length, is_zero in spans if not is_zero) == 4 * BLOCK
+        room = bytearray(8 * BLOCK)
+        disk.read(0, memoryview(room))
+        assert bytes(room[4 * BLOCK + 512 : 7 * BLOCK + 512]) == data
+        assert not any(room[: 4 * BLOCK])
+        with pytest.raises(HostError, match="lost the disk's old content"):
+            disk.read(SIZE, memoryview(room))
+
+
+def test_missing_server_export_and_bitmap_are_errors(disk_path: Path) -> None:
+    image = disk_path / "disk"
+    image.write_bytes(bytes(SIZE))
+    with served(disk_path, image) as path:
+        for export, context, size in (
+            ("other", ALLOCATION, SIZE),
+            ("disk", dirty_context("b"), SIZE),
+            ("disk", ALLOCATION, SIZE + BLOCK),
+        ):
+            with pytest.raises(HostError, match="QEMU"):
+                NbdReader(path, export, context, size)
+    with pytest.raises(HostError, match="does not show"):
+        NbdReader(str(disk_path / "none"), "disk", ALLOCATION, SIZE)
+
+
+GREETING = b"NBDMAGICIHAVEOPT" + struct.pack(">H", 3)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\n" * 4,
+        GREETING,
+        GREETING + os.urandom(20),
+        GREETING + struct.pack(">QIII", 0x3E889045565A9, 8, 1, 1 << 31),
+        GREETING + struct.pack(">QIII", 0x3E889045565A9, 7, 1, 0),
+    ],
+)
+def test_strange_server_is_an_error(tmp_path: Path, answer: bytes) -> None:
+    """A guest that has taken over its QEMU cannot fill the reader or make it wait for ever (A64)."""
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+
+        def answered() -> None:
+            there, _ = server.accept()
+            with there, contextlib.suppress(OSError):  # the client may be gone
+                there.sendall(answer)
+                there.shutdown(socket.SHUT_WR)
+                while there.recv(4096):
+                    pass
+
+        thread = threading.Thread(target=answered)
+        thread.start()
+        with pytest.raises(HostError, match="QEMU"):
+            NbdReader(path, "disk", ALLOCATION, SIZE)
+        thread.join()
