@@ -137,6 +137,14 @@ def test_instance_lives_from_creation_to_removal_in_the_console(
     assert "life1.example.com" not in cluster.names("instance")
 
 
+def test_charts_of_a_guest_grow(cluster: LocalCluster, tmp_path: Path) -> None:
+    name = "charts1.example.com"
+    cluster.ok("gnt-instance", "add", "-t", "sharedfile", "-s", "64m", "-o", "tiny+default",
+               "-B", "memory=96m", "--no-nics", "-n", "node1", name, timeout_s=120)  # fmt: skip
+    wait_until(lambda: cluster.value("instance", name, "usage.cpu") != "-", "it is measured", 30)
+    play(cluster, "charts", tmp_path)
+
+
 def test_console_follows_a_change_of_the_master(tmp_path: Path) -> None:
     """It has a cluster of its own, because all other tests talk to the first node."""
     with (

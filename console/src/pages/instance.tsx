@@ -3,6 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import { INSTANCE_ACTS, may } from "../actions/actions";
 import type { Act, OperationId } from "../actions/actions";
 import { useAnswer } from "../api/objects";
+import { Charts } from "../charts/charts";
 import { ago, clock, size } from "../core/format";
 import { objectsOf, summaryOf } from "../core/reducer";
 import type { AnyRow, Kind } from "../core/state";
@@ -47,6 +48,7 @@ export function Instance({ name }: { name: string }) {
         <div><dt>Created</dt><dd>{clock(one["ctime"])}</dd></div>
         {list(one["tags"]).length > 0 && <div><dt>{t.instance.tags}</dt><dd>{list(one["tags"]).map((tag) => <span class="tag" key={String(tag)}>{String(tag)}</span>)}</dd></div>}
       </dl>
+      <Charts kind="instance" name={name} />
       <div class="halves">
         <Devices one={one} />
         <div><ObjectJobs kind="instance" name={name} /><History name={name} version={row} /></div>

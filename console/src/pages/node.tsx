@@ -2,6 +2,7 @@
 import { useMemo } from "preact/hooks";
 import { NODE_ACTS } from "../actions/actions";
 import { useAnswer } from "../api/objects";
+import { Charts } from "../charts/charts";
 import { size } from "../core/format";
 import { href } from "../core/route";
 import type { AnyRow } from "../core/state";
@@ -58,6 +59,7 @@ export function Node({ name }: { name: string }) {
         <div><dt>Address</dt><dd>{String(answer.value?.["pip"] ?? "–")}</dd></div>
         <div><dt>Secondary address</dt><dd>{String(answer.value?.["sip"] ?? "–")}</dd></div>
       </dl>
+      <Charts kind="node" name={name} />
       <div class="halves">
         <section class="card"><header><h3>{t.node.primary}</h3><a href={href(["instances"], { q: `pnode == ${name}` })}>{primary.length}</a></header>
           <InstanceLines rows={primary} />

@@ -161,5 +161,17 @@ export const t = {
     nodes: "Disk space of nodes", heads: ["Node", "Role", "Used", "Free", "Total"], unknown: "not reported", disabled: "template is not enabled",
     providers: "Providers of external storage",
   },
+  charts: {
+    title: "Load", range: "Time range", ranges: { hour: "Hour", day: "Day", month: "Month" },
+    titles: { cpu: "Processor", memory: "Memory", disk: "Disk", requests: "Disk requests", network: "Network" },
+    figures: {
+      cpu: "busy", memory: "on the node", guest_memory: "in the guest", disk_read: "read", disk_write: "written",
+      disk_reads: "reads", disk_writes: "writes", net_in: "received", net_out: "sent",
+    } as Record<string, string>,
+    summary: (latest: string, mean: string, greatest: string) => `now ${latest}, mean ${mean}, greatest ${greatest}`,
+    none: "Nothing was measured in this time. Nodes measure running guests every 5 seconds.",
+    silent: (nodes: string) => `A part of the history may be missing: ${nodes} did not answer.`,
+    asTable: "Show as a table", from: "From",
+  },
   error: { title: "That did not work", again: "Try again", notFound: "There is no such page.", toOverview: "Go to the overview" },
 };

@@ -14,7 +14,15 @@ from pathlib import Path
 from ganeti.base.errors import HypervisorError
 from ganeti.base.kernel_counters import Counters, parse_disk, parse_interfaces, sums
 from ganeti.base.paths import Paths
-from ganeti.base.process_table import PROC, START_TICKS, SYSTEM_TICKS, USER_TICKS, ProcessId
+from ganeti.base.process_table import (
+    PROC,
+    START_TICKS,
+    STATE,
+    SYSTEM_TICKS,
+    THREADS,
+    USER_TICKS,
+    ProcessId,
+)
 from ganeti.hypervisor.abilities import MeasuresGuests
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, all_guest_files
 from ganeti.model.figures import DISK_COUNTERS, Reading
@@ -76,6 +84,8 @@ class Figures(MeasuresGuests):
         own = self._proc / str(record.pid)
         fields = _text(own / "stat").rpartition(")")[2].split()
         if len(fields) <= START_TICKS or int(fields[START_TICKS]) != record.start_ticks:
+            return None
+        if fields[STATE] in ("Z", "X") and int(fields[THREADS]) <= 1:
             return None
         ticks = int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS])
         counters = {"cpu": ticks / self._ticks}

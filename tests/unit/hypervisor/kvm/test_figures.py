@@ -45,10 +45,12 @@ class Kernel:
             "eth0: 7 7 0 0 0 0 0 0 7 7 0 0 0 0 0 0\n"
         )
 
-    def runs(self, user: int, system: int, started: int = STARTED) -> None:
+    def runs(
+        self, user: int, system: int, *, started: int = STARTED, state: str = "S", threads: int = 4
+    ) -> None:
         fields = ["0"] * 30
         fields[0], fields[11], fields[12], fields[17], fields[19] = (
-            "S", str(user), str(system), "4", str(started),
+            state, str(user), str(system), str(threads), str(started),
         )  # fmt: skip
         (self.own / "stat").write_text(f"{PID} (qemu (odd) name) {' '.join(fields)}\n")
 
@@ -140,6 +142,10 @@ def test_a_guest_that_does_not_run_here_is_not_measured(
 def test_an_ended_guest_is_not_measured(figures: Figures, kernel: Kernel, paths: Paths) -> None:
     kernel.runs(user=1, system=1, started=STARTED + 1)
     assert figures.measure() == {}, "another process with the same id"
+    kernel.runs(user=1, system=1, state="Z", threads=1)
+    assert figures.measure() == {}, "a zombie"
+    kernel.runs(user=1, system=1, state="Z", threads=2)
+    assert figures.measure().keys() == {UUID}, "its other threads may still hold disks"
     (kernel.own / "stat").unlink()
     assert figures.measure() == {}
     GuestFiles.of(paths, UUID).forget()
