@@ -1,0 +1,239 @@
+"""Incremental backups against `qemu-img convert` to the same directory, and the writes of a guest meanwhile.
+
+`full_ratio`, `restore_ratio`: seconds of `qemu-img convert` of a disk of random data, synced at the end, over the
+seconds of a whole job between two nodes of this host; the fastest of some of each, in turns.
+`incremental_ratio`: seconds of a backup of 1 % changed blocks, found by their sums, over those of a full one;
+`incremental_bytes_ratio`: the same of bytes.
+`bitmap_ratio`: seconds in which a running QEMU's changed blocks are read by its bitmap, over those of all its blocks.
+`guest_write_latency_ratio`: the mean time of a write of 64 KiB by QEMU's device during a backup over that without one.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from local_cluster import local_cluster
+from machine import spin_ms, sync_ms
+from msgspec.structs import replace
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from ganeti.base.paths import Paths
+from ganeti.base.process import run
+from ganeti.clients.luxi import LuxiClient
+from ganeti.hypervisor.abilities import Moment
+from ganeti.hypervisor.kvm.driver import KvmHypervisor
+from ganeti.hypervisor.kvm.pci_slots import device_id
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.node.backups.ends import open_changes
+from ganeti.node.carrier.order import ChangesOrder
+from ganeti.vcluster.layout import VirtualCluster
+from tests.support.kvm_nodes import Node
+from tests.support.tiny_guest import build_tiny_guest, tiny_instance
+
+MIB, BLOCK = 1024 * 1024, 64 * 1024
+CHANGED = 0.01
+NAME, NODE1, NODE2 = "source.example.com", "node1.vcluster.test", "node2.vcluster.test"
+WRITES = 200
+_OPS = re.compile(r"and (\S+) ops/sec")
+
+
+class Jobs:
+    """An instance with random data on its disk, and its backups on the other node."""
+
+    def __init__(self, cluster: VirtualCluster, size: int) -> None:
+        self._cluster, self._size = cluster, size
+        self._run(
+            OP_ID="OP_INSTANCE_CREATE", instance_name=NAME, mode="create", start=False, disk_template="file",
+            disks=[{"size": size}], pnode=NODE1, nics=[], no_install=True,
+        )  # fmt: skip
+        place = cluster.master.paths.below("/srv/ganeti/file-storage")
+        [self.disk] = [path for path in place.rglob("*") if path.is_file()]
+        with self.disk.open("r+b") as file:
+            for _ in range(size):
+                file.write(os.urandom(MIB))
+
+    def _run(self, **op: object) -> None:
+        with LuxiClient(self._cluster.master.paths) as client:
+            job = client.submit_job([op])
+            for _change in client.wait_for_job(job):
+                pass
+            [[status, result]] = client.call("QueryJobs", [job], ["status", "opresult"])
+        if status != "success":
+            raise RuntimeError(str(result))
+
+    def save(self, *, full: bool) -> None:
+        self._run(OP_ID="OP_BACKUP_SAVE", instance_name=NAME, node=NODE2, full=full)
+
+    def restore(self) -> None:
+        self._run(OP_ID="OP_BACKUP_RESTORE", instance_name=NAME)
+
+    def change(self) -> None:
+        """Write 1 % of the blocks."""
+        blocks = range(self._size * MIB // BLOCK)
+        with self.disk.open("r+b") as file:
+            for block in random.sample(blocks, int(len(blocks) * CHANGED)):
+                file.seek(block * BLOCK)
+                file.write(os.urandom(BLOCK))
+
+    @property
+    def stored(self) -> list[int]:
+        """Bytes of the images, the oldest first."""
+        place = self._cluster.nodes[1].paths.below(f"/srv/ganeti/backup/{NAME}")
+        return [one.stat().st_size for one in sorted(place.glob("*.qcow2"))]
+
+    def convert(self, form: str) -> None:
+        """The same disk by QEMU's program."""
+        target = self._cluster.nodes[1].paths.below("/srv/ganeti/copy")
+        words = ["qemu-img", "convert", "-t", "writeback", "-O", form, str(self.disk), str(target)]
+        subprocess.run(words, check=True)
+        with target.open("rb") as file:
+            os.fsync(file.fileno())
+        target.unlink()
+
+
+def seconds(act: Callable[[], object]) -> float:
+    """Return the time of an act."""
+    os.sync()
+    begun = time.perf_counter()
+    act()
+    return time.perf_counter() - begun
+
+
+def backups(size: int, rounds: int) -> dict[str, float]:
+    """The ratios of jobs."""
+    taken: dict[str, list[float]] = {}
+
+    def measure(what: str, act: Callable[[], object]) -> None:
+        taken.setdefault(what, []).append(seconds(act))
+
+    with local_cluster(2) as cluster:
+        jobs = Jobs(cluster, size)
+        for _ in range(rounds):
+            measure("qcow2", lambda: jobs.convert("qcow2"))
+            measure("full", lambda: jobs.save(full=True))
+            jobs.change()
+            measure("incremental", lambda: jobs.save(full=False))
+            measure("raw", lambda: jobs.convert("raw"))
+            measure("restore", jobs.restore)
+        stored = jobs.stored
+    best = {what: min(each) for what, each in taken.items()}
+    return {
+        **{f"{what}_s": round(each, 2) for what, each in best.items()},
+        "full_ratio": round(best["qcow2"] / best["full"], 2),
+        "restore_ratio": round(best["raw"] / best["restore"], 2),
+        "incremental_ratio": round(best["incremental"] / best["full"], 3),
+        "incremental_bytes_ratio": round(stored[1] / stored[0], 3),
+    }
+
+
+class Guest:
+    """A real QEMU with a large disk, whose own device writes on command."""
+
+    def __init__(self, node: Node, instance: InstanceSpec, size: int) -> None:
+        self._node, self._instance, self._size = node, instance, size
+
+    def _log(self, begin: int = 0) -> bytes:
+        """Return what QEMU has printed."""
+        return self._node.files(self._instance).qemu_log.read_bytes()[begin:]
+
+    async def write(self, count: int) -> list[float]:
+        """Write random blocks; return the seconds that QEMU took for each."""
+        begin = len(self._log())
+        path = (
+            f"/machine/peripheral/{device_id('disk', self._instance.disks[0].uuid)}/virtio-backend"
+        )
+        for block in random.sample(range(self._size // BLOCK), count):
+            words = f'qemu-io -d {path} "write -P 7 {block * BLOCK} {BLOCK}"'
+            await self._node.ask(self._instance)("human-monitor-command", {"command-line": words})
+        said = self._log(begin).decode(errors="replace")
+        return [1 / float(ops) for ops in _OPS.findall(said)]
+
+    async def begin(self, base: str, bitmap: str) -> Moment:
+        return await self._node.driver.moments.begin(
+            self._instance, base=base, bitmap=bitmap, limit_s=60
+        )
+
+    async def end(self, base: str, bitmap: str) -> None:
+        await self._node.driver.moments.end(self._instance, base=base, bitmap=bitmap, keep=True)
+
+    def read(self, moment: Moment, bitmap: str) -> float:
+        """Read a moment; return the seconds."""
+        order = ChangesOrder(export=self._instance.disks[0].uuid, bitmap=bitmap)
+
+        def all_of() -> None:
+            with open_changes(order, str(moment.socket), self._size) as changes:
+                for _ in changes.pieces():
+                    pass
+
+        return seconds(all_of)
+
+
+def prepared(directory: Path, size: int) -> tuple[Node, InstanceSpec, Path]:
+    """Return a node, an instance and its disk of random data; only its devices are used, no system boots."""
+    directory.chmod(0o711)
+    paths, disk = Paths(directory / "a"), directory / "disk"
+    paths.kvm.mkdir(parents=True)
+    instance = tiny_instance(build_tiny_guest())
+    instance = replace(instance, disks=(replace(instance.disks[0], size=size),))
+    with disk.open("wb") as file:
+        for _ in range(size):
+            file.write(os.urandom(MIB))
+    return Node(paths, KvmHypervisor(paths, run)), instance, disk
+
+
+async def running(node: Node, instance: InstanceSpec, disk: Path, size: int) -> dict[str, float]:
+    """The ratios of a running QEMU."""
+    await node.driver.start(instance, [str(disk)], paused=True)
+    try:
+        return await _figures(Guest(node, instance, size), size)
+    finally:
+        await node.driver.stop(instance, 0)
+
+
+async def _figures(guest: Guest, size: int) -> dict[str, float]:
+    await guest.write(WRITES)
+    alone = await guest.write(WRITES)
+    moment = await guest.begin("", "b0")
+    found: list[float] = []
+    reader = threading.Thread(target=lambda: found.append(guest.read(moment, "")))
+    reader.start()
+    meanwhile = await guest.write(WRITES)
+    await asyncio.to_thread(reader.join)
+    await guest.end("", "b0")
+    moment = await guest.begin("b0", "b1")
+    changed = await asyncio.to_thread(guest.read, moment, "b0")
+    await guest.end("b0", "b1")
+    return {
+        "guest_write_ms": round(1000 * statistics.mean(alone), 3),
+        "guest_write_latency_ratio": round(statistics.mean(meanwhile) / statistics.mean(alone), 2),
+        "live_read_mib_s": round(size / MIB / found[0]),
+        "bitmap_ratio": round(changed / found[0], 3),
+    }
+
+
+def main() -> None:
+    """Print the figures as one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smaller disk, one round")
+    quick = parser.parse_args().quick
+    size, rounds = (256, 1) if quick else (2048, 2)
+    with tempfile.TemporaryDirectory(prefix="gnt-", dir="/var/tmp") as name:
+        live = asyncio.run(running(*prepared(Path(name), size), size * MIB))
+    figures = {"size_mib": size, **backups(size, rounds), **live}
+    print(json.dumps({**figures, "sync_ms": sync_ms(Path.cwd()), "spin_ms": spin_ms()}))
+
+
+if __name__ == "__main__":
+    main()
