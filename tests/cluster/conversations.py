@@ -49,7 +49,7 @@ async def statuses(client: AsyncLuxiClient, ids: Sequence[int]) -> list[str]:
 async def ended(client: AsyncLuxiClient, job_id: int, timeout_s: float = 30) -> str:
     """The final status of a job."""
     info = None
-    async with asyncio.timeout(timeout_s):
+    async with asyncio.timeout(timeout_s * patience()):
         while info is None or info[0] not in FINAL:
             news = await client.call("WaitForJobChange", job_id, ["status"], info, 2**31, 10)
             info = info if news == "nochange" else news[0]

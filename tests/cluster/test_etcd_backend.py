@@ -100,7 +100,7 @@ async def candidates(servers: EtcdServers) -> AsyncIterator[Candidates]:
 
 
 async def master_among(*backends: EtcdBackend) -> tuple[EtcdBackend, Lease]:
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(LIMIT_S * patience()):
         while True:
             for backend in backends:
                 role = backend.statistics().role
@@ -164,7 +164,7 @@ async def test_another_candidate_is_elected_when_the_master_dies(candidates: Can
     members = await second.members()
     assert members.candidates == frozenset(NODES)
     (third,) = [backend for backend in others if backend is not second]
-    async with asyncio.timeout(LIMIT_S), aclosing(third.role_changes()) as roles:
+    async with asyncio.timeout(LIMIT_S * patience()), aclosing(third.role_changes()) as roles:
         async for role in roles:
             if isinstance(role, Follower) and role.master == members.master:
                 break
@@ -238,7 +238,7 @@ def deaf(backend: EtcdBackend) -> Iterator[None]:
 
 async def requested(backend: EtcdBackend) -> None:
     """Return once somebody is to be the master."""
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(LIMIT_S * patience()):
         while not (await backend._gateway.range(backend._keys.hand_over)).kvs:  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.02)
 
@@ -260,7 +260,7 @@ async def test_candidate_unaware_of_a_hand_over_is_not_elected(
         lease = await first._gateway.grant_lease(60)
         request = put_key(first._keys.hand_over, NODES[2].encode(), lease)
         await first._gateway.txn([], [request])
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(LIMIT_S * patience()):
             await has_tried.wait()
         assert isinstance(second.statistics().role, Follower)
         third = await candidates.open(NODES[2])
@@ -373,7 +373,7 @@ class Writers:
             self.stopped = True
             for task in tasks:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(task, LIMIT_S)
+                    await asyncio.wait_for(task, LIMIT_S * patience())
 
     async def check_nothing_is_lost(self, apart_from: int = 1_000_000) -> None:
         """Nothing acknowledged is lost, nothing refused is there, positions name one write each."""
@@ -499,7 +499,7 @@ async def test_a_full_etcd_refuses_reads_on_and_makes_room_by_itself() -> None:
             await asyncio.wait_for(overwritten_for_ever(backend, lease), 60 * patience())
         assert isinstance(backend.statistics().role, Master)
         assert set(await rows_of(backend)) == {"big"}
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(LIMIT_S * patience()):
             while backend.statistics().is_full:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.1)
         await backend.commit(lease, put("after"))

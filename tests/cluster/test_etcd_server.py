@@ -120,7 +120,7 @@ async def nodes(tmp_path: Path) -> AsyncIterator[list[Node]]:
 
 async def written(gateway: Gateway, limit_s: float = 60.0) -> None:
     """Return once a write is possible."""
-    async with asyncio.timeout(limit_s):
+    async with asyncio.timeout(limit_s * patience()):
         while True:
             with suppress(NotSent, Unanswered):
                 await gateway.txn([], [put(b"k", b"1")])

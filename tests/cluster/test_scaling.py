@@ -25,6 +25,7 @@ from tests.cluster.conversations import (
 )
 from tests.cluster.processes import threads
 from tests.support.local_cluster import NOOP, LocalCluster
+from tests.support.patience import patience
 
 pytestmark = [
     pytest.mark.cluster,
@@ -132,7 +133,7 @@ async def test_the_master_answers_while_fifteen_instances_are_installed(
     ops = [creation(cluster, name, number % 3 + 1) for number, name in enumerate(names)]
     async with connected(cluster) as [client]:
         ids = await submit_many(client, [[op] for op in ops])
-        async with asyncio.timeout(SCRIPT_S):
+        async with asyncio.timeout(SCRIPT_S * patience()):
             while len(scripts_run(cluster, names)) < SCRIPTS:  # noqa: ASYNC110 - scripts write it
                 await asyncio.sleep(0.05)
         queries: list[float] = []

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.debian_ganeti import COMMANDS, HTOOLS
 from tests.support.debian_packages import unpacked
-from tests.support.patience import text_of
+from tests.support.patience import ran, text_of
 
 PACKAGES = (*COMMANDS, *HTOOLS, "ganeti", "ganeti-haskell-3.0")
 SCRIPT = Path(__file__).with_suffix(".sh")
@@ -83,10 +83,7 @@ class DebianCluster:
 
 
 def _ran(words: list[str], stdin: str = "") -> str:
-    done = subprocess.run(
-        words, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, check=False, timeout=LIMIT_S,
-    )  # fmt: skip
+    done = ran(words, given=stdin, stderr=subprocess.STDOUT, limit_s=LIMIT_S)
     assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}"
     return done.stdout
 
@@ -122,11 +119,7 @@ def debian_cluster(nodes: int, *, spare: int = 0) -> Iterator[DebianCluster]:
 
 
 def _made(words: list[str]) -> str:
-    done = subprocess.run(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, check=False, timeout=LIMIT_S,
-    )  # fmt: skip
-    return done.stdout
+    return ran(words, stderr=subprocess.STDOUT, limit_s=LIMIT_S).stdout
 
 
 def _check_overlay(holder: int, packages: Path) -> None:

@@ -12,6 +12,7 @@ from ganeti.vcluster.layout import VirtualCluster, load
 from ganeti.vcluster.machine_image import build_image
 from ganeti.vcluster.node_machines import NodeMachine, node_machines
 from tests.support.local_cluster import VCLUSTER, LocalCluster, short_directory
+from tests.support.patience import ran
 from tests.support.tiny_guest import build_tiny_guest
 
 UP_S = 1500
@@ -95,13 +96,6 @@ def machine_cluster(machines: int = 2) -> Iterator[MachineCluster]:
 
 
 def _vcluster(directory: Path, *words: str) -> None:
-    done = subprocess.run(
-        [str(VCLUSTER), "--dir", str(directory), *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=UP_S,
-    )
+    command = [str(VCLUSTER), "--dir", str(directory), *words]
+    done = ran(command, stderr=subprocess.STDOUT, limit_s=UP_S)
     assert done.returncode == 0, done.stdout

@@ -13,7 +13,7 @@ from ganeti.base.process import CLEAN_ENVIRONMENT
 from ganeti.model.hypervisor_params import hypervisor_defaults
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.params import Params
-from tests.support.patience import ran
+from tests.support.patience import patience, ran
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MIB = 1024 * 1024
@@ -112,7 +112,7 @@ async def wait_for_text(path: Path, pattern: str, timeout_s: float = 60.0) -> re
     expression = re.compile(pattern)
     text = ""
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(timeout_s * patience()):
             while True:
                 text = said(path)
                 if found := expression.search(text):
