@@ -20,13 +20,22 @@ _Ts = TypeVarTuple("_Ts")
 WALL_START = 1_720_000_000.0
 
 
+MOST_TURNS = 200_000
+"""Turns of the loop at one instant after which no timer will ever be due; real waits would end by a timeout."""
+
+
 class _JumpingSelector(selectors.DefaultSelector):
     """Moves the loop's clock where the real one would wait."""
 
     loop: "VirtualTimeLoop"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._instant, self._turns = 0.0, 0
+
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is not None and timeout <= 0:
+            self._count()
             return super().select(0)
         if timeout is None or self.loop.is_waiting_for_threads:
             return super().select(None)
@@ -34,6 +43,16 @@ class _JumpingSelector(selectors.DefaultSelector):
         if not ready:
             self.loop.now += timeout
         return ready
+
+    def _count(self) -> None:
+        if self._instant != self.loop.now:
+            self._instant, self._turns = self.loop.now, 0
+        self._turns += 1
+        if self._turns > MOST_TURNS and not self.loop.is_waiting_for_threads:
+            self._turns = 0
+            raise RuntimeError(
+                f"time stands still at {self.loop.now:g} s: a task repeats itself without a wait"
+            )
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):

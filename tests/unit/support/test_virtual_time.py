@@ -3,6 +3,7 @@ import time
 
 import pytest
 
+from ganeti.simulation import virtual_time
 from ganeti.simulation.virtual_time import WALL_START, LoopClock, VirtualTimeLoop
 from ganeti.store.worker import Worker
 from tests.support.virtual_time import run_virtual
@@ -73,3 +74,22 @@ def test_run_virtual_reports_tasks_left_behind() -> None:
 
     with pytest.raises(AssertionError, match="forgotten"):
         run_virtual(leave_one())
+
+
+def test_a_task_that_repeats_itself_without_a_wait_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(virtual_time, "MOST_TURNS", 50)
+
+    async def turns(number: int) -> None:
+        for _ in range(number):
+            await asyncio.sleep(0)
+
+    async def enough() -> None:
+        for _ in range(5):
+            await turns(40)
+            await asyncio.sleep(1)
+
+    run_virtual(enough())
+    with pytest.raises(RuntimeError, match="time stands still at 0 s"):
+        run_virtual(turns(60))
