@@ -148,6 +148,53 @@ def test_exclusive_storage_is_chosen_as_the_peer_does(tmp_path: Path) -> None:
     assert different < 10
 
 
+def requests_to_leave(names: list[str]) -> list[dict[str, Any]]:
+    """Evacuations of one instance and of all, and changes of the group."""
+    few = [[name] for name in names[:3]]
+    modes = ("primary-only", "secondary-only", "all")
+    found = [
+        {"type": "node-evacuate", "instances": some, "evac_mode": mode}
+        for some in (*few, names)
+        for mode in modes
+    ]
+    return found + [
+        {"type": "change-group", "instances": some, "target_groups": []} for some in few
+    ]
+
+
+@pytest.mark.sampled(0)
+@pytest.mark.timeout(300)
+@pytest.mark.requirement("S168")
+def test_instances_leave_exclusive_storage_as_the_peer_moves_them(tmp_path: Path) -> None:
+    """Only a number of spindles that is not known makes a difference, which is on purpose."""
+    peer = Peer()
+    if not peer.binary.exists():
+        pytest.skip("Debian's htools are not in the cache; make bench ONLY=placement fetches them")
+    path = tmp_path / "message"
+    compared = different = 0
+    for seed in range(70, 120):
+        given = Generated(seed).cluster
+        unknown = {one.name for one in given.instances if one.spindles is None}
+        for request in requests_to_leave([one.name for one in given.instances]):
+            path.write_bytes(clusters.encoded(clusters.message(given, request)))
+            theirs, ours = json.loads(peer.run("hail", str(path))[0]), answer(path.read_bytes())
+            compared += 1
+            if moves_of(ours) != moves_of(theirs):
+                assert unknown & set(request["instances"]), (seed, request)
+                assert "FailSpindles" in str(theirs["result"]), (seed, request)
+                different += 1
+    assert compared > 300
+    assert 0 < different < 20
+
+
+def moves_of(answered: dict[str, Any]) -> Any:
+    """The moved instances with their nodes, and the names of the others."""
+    if not answered["success"]:
+        return None
+    moved, failed, _jobs = answered["result"]
+    return sorted(map(str, moved)), sorted(name for name, _reason in failed)
+
+
 def test_a_mirrored_instance_without_spindles_can_still_fail_over() -> None:
     """Its second copy is there already. Upstream refuses, and counts its node as one that cannot be lost."""
     given = described(
