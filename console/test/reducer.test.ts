@@ -107,6 +107,13 @@ describe("the reducer", () => {
     expect(state.notices).toEqual([{ id: 1, tone: "good", text: "Instance web1: start: done", job: 7 }]);
   });
 
+  it("shows how far a job is until it ends", () => {
+    const content = { id: 7, status: "running", summary: ["INSTANCE_MOVE(web1)"], progress: { text: "disk 0", percent: 37, rate: 1024, left_s: 23 } };
+    const state = run(loaded(), events(event("job", content)));
+    expect(state.progress.get("7")).toEqual({ text: "disk 0", percent: 37, rate: 1024, leftS: 23 });
+    expect(run(state, events(event("job", { id: 7, status: "success", summary: [] }))).progress.size).toBe(0);
+  });
+
   it("says of a dry run that it was only a check", () => {
     const content = { id: 7, status: "error", summary: ["INSTANCE_STARTUP(web1)"], dry_run: true };
     const state = run(loaded(), { type: "submitted", job: 7 }, events(event("job", content, "5-1-1")));

@@ -8,6 +8,7 @@ from ganeti.jobs.executor import Change
 from ganeti.locking.requests import LockRequest
 from ganeti.model.job import LOCAL_SOURCE, UndoStep
 from ganeti.model.opcodes.base import OpCode
+from ganeti.model.progress import JobProgress
 
 
 class LoneRun:
@@ -18,6 +19,8 @@ class LoneRun:
 
     def __init__(self, op: OpCode) -> None:
         self.op = op
+
+    def progress(self, found: JobProgress | None) -> None: ...
 
     def takes_kill(self) -> bool:
         return False

@@ -80,7 +80,7 @@ export const DEFAULT_FIELDS: { readonly [K in Kind]: readonly (keyof Fields[K] &
   ],
   group: ["name", "alloc_policy", "node_cnt", "pinst_cnt", "tags", "node_list"],
   network: ["name", "network", "gateway", "free_count", "reserved_count", "group_list", "inst_cnt", "tags"],
-  job: ["id", "status", "summary", "source", "received_ts", "start_ts", "end_ts", "waiting_for", "priority", "dry_run"],
+  job: ["id", "status", "summary", "source", "received_ts", "start_ts", "end_ts", "waiting_for", "priority", "dry_run", "depends"],
 };
 
 function emptyTable(kind: Kind): Table {

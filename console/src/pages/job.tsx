@@ -1,17 +1,19 @@
 /** One job: its state, its messages as they come, what it waits for, and what it returned. */
-import { useEffect, useState } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { may, submit } from "../actions/actions";
 import { commandOf, curlOf } from "../actions/commands";
 import { useAnswer } from "../api/objects";
-import { reason } from "../api/client";
+import { reason, send } from "../api/client";
 import type { Request } from "../api/client";
 import { failureOf } from "../core/failure";
 import { clock, duration, secondsOf } from "../core/format";
 import { FINAL, objectsOf, spoken, summaryOf } from "../core/reducer";
 import type { AnyRow } from "../core/state";
-import { useStore } from "../core/store";
+import { href } from "../core/route";
+import { store, useStore } from "../core/store";
 import { t } from "../texts/en";
-import { JobStatus, Meter, ObjectLink, PageTitle, Problem, useNow } from "../ui/bits";
+import { JobProgress, JobStatus, ObjectLink, PageTitle, Problem, useNow } from "../ui/bits";
 import { AsCommand, Dialog } from "../ui/dialog";
 import { Loading } from "../ui/listpage";
 import { useTable } from "../ui/rows";
@@ -44,20 +46,92 @@ export function Job({ id }: { id: string }) {
     <div class="page">
       <PageTitle text={summaryOf(job)}>
         <JobStatus status={status} />
+        {!isOver && may(session, "put_jobs_id_priority") && <Priority id={id} priority={Number(row?.["priority"] ?? 0)} />}
         {!isOver && may(session, "delete_jobs_id") && <button class="danger-text" onClick={() => setOpen(true)}>{t.jobs.cancel}</button>}
       </PageTitle>
       <Facts job={job} id={id} source={row?.["source"]} />
-      {progress && (
-        <section class="card">
-          <Meter label={progress.text} whole={100} parts={[{ name: progress.text, value: progress.percent ?? 0, tone: "used" }]} />
-          <p>{progress.text} {progress.percent !== null && `${Math.round(progress.percent)} %`} {progress.leftS !== null && `· ${duration(progress.leftS)} left`}</p>
-        </section>
-      )}
-      {waits !== undefined && waits !== null && <p class="banner warn">{t.job["waiting"]}: {String(waits)}</p>}
+      {progress && <section class="card"><JobProgress id={id} /></section>}
+      {waits !== undefined && waits !== null && <p class="banner warn"><span>{withJobs(String(waits))}</span></p>}
+      <Related job={job} id={id} />
       <Log job={job} />
       {isOpen && <CancelJob id={id} onClose={() => setOpen(false)} />}
     </div>
   );
+}
+
+/** A text with links to the jobs that it names. */
+function withJobs(text: string): ComponentChildren {
+  return text.split(/(jobs? \d+(?:, \d+)*)/).map((part, at) => at % 2 === 0 ? part
+    : part.split(/(\d+)/).map((word, index) => index % 2 === 0 ? word : <ObjectLink key={word} kind="job" name={word} whole />));
+}
+
+const PRIORITIES: Readonly<Record<string, number>> = { high: -10, normal: 0, low: 10 };
+
+function Priority({ id, priority }: { id: string; priority: number }) {
+  const change = (value: number) =>
+    send<[boolean, string]>({ method: "PUT", path: `/2/jobs/${id}/priority`, body: { priority: value } }).then(
+      ([isDone, why]) => { if (!isDone) store.dispatch({ type: "notice", tone: "bad", text: why }); },
+      (error: unknown) => store.dispatch({ type: "notice", tone: "bad", text: reason(error) }),
+    );
+  const known = Object.values(PRIORITIES).includes(priority);
+  return (
+    <label class="inline"><span>{t.jobs.priority}</span>
+      <select value={priority} onChange={(event) => void change(Number(event.currentTarget.value))}>
+        {!known && <option value={priority}>{priority}</option>}
+        {Object.entries(PRIORITIES).map(([name, value]) => <option key={name} value={value}>{t.jobs.priorities[name]}</option>)}
+      </select>
+    </label>
+  );
+}
+
+const DEPTH = 6;
+
+/** The jobs before and after a job, and those that it has submitted, as a tree. */
+function Related({ job, id }: { job: AnyRow; id: string }) {
+  const jobs = useTable("job").rows;
+  const before = (one: string): string[] => ((jobs.get(one)?.["depends"] as number[] | undefined) ?? []).map(String);
+  const after = useMemo(() => {
+    const found = new Map<string, string[]>();
+    for (const [key, row] of jobs)
+      for (const other of (row["depends"] as number[] | undefined) ?? []) found.set(String(other), [...(found.get(String(other)) ?? []), key]);
+    return found;
+  }, [jobs]);
+  const started = submittedBy(job);
+  const parts: [string, (one: string) => readonly string[]][] = [[t.jobs.before, before], [t.jobs.after, (one) => after.get(one) ?? []]];
+  const shown = parts.filter(([, next]) => next(id).length > 0);
+  if (shown.length === 0 && started.length === 0) return null;
+  return (
+    <section class="card">
+      {shown.map(([title, next]) => <div key={title}><h3>{title}</h3><JobTree ids={next(id)} next={next} depth={0} /></div>)}
+      {started.length > 0 && <div><h3>{t.jobs.submittedJobs}</h3><JobTree ids={started} next={() => []} depth={0} /></div>}
+    </section>
+  );
+}
+
+function JobTree({ ids, next, depth }: { ids: readonly string[]; next: (id: string) => readonly string[]; depth: number }) {
+  const jobs = useTable("job").rows;
+  return (
+    <ul class="tree">
+      {ids.map((id) => {
+        const row = jobs.get(id);
+        const more = depth < DEPTH ? next(id) : [];
+        return (
+          <li key={id}>
+            {row && <JobStatus status={row["status"]} />} <a href={href(["jobs", id])}>{id}: {row ? summaryOf(row) : t.jobs.archived}</a>
+            {more.length > 0 && <JobTree ids={more} next={next} depth={depth + 1} />}
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+/** The jobs that a job's opcodes have submitted: results such as `{"jobs": [[true, 7], …]}`. */
+export function submittedBy(job: AnyRow): string[] {
+  return ((job["opresult"] as unknown[] | undefined) ?? []).flatMap((result) => {
+    const all = (result as { jobs?: unknown } | null)?.jobs;
+    return Array.isArray(all) ? (all as [boolean, unknown][]).filter(([isDone]) => isDone === true).map(([, id]) => String(id)) : [];
+  });
 }
 
 function Facts({ job, id, source }: { job: AnyRow; id: string; source: unknown }) {

@@ -1,19 +1,23 @@
 /** The whole cluster as one picture: groups, their nodes, and a square for each instance. */
 import { useMemo, useState } from "preact/hooks";
 import { may } from "../actions/actions";
+import { useAnswer, useChanges } from "../api/objects";
 import { compare, percent, short, size } from "../core/format";
 import { setParameter, usePlace } from "../core/route";
 import type { AnyRow } from "../core/state";
 import { useStore } from "../core/store";
 import { t } from "../texts/en";
-import { InstanceStatus, instanceTone, NodeRole, ObjectLink, PageTitle } from "../ui/bits";
+import { Badge, InstanceStatus, instanceTone, NodeRole, ObjectLink, PageTitle, Problem } from "../ui/bits";
+import type { Tone } from "../ui/bits";
 import { Loading } from "../ui/listpage";
 import { MoveDialog } from "../ui/move";
 import { useTable } from "../ui/rows";
+import type { Survey } from "./health";
 
-const COLOURS = ["memory", "cpus", "status"] as const;
+const COLOURS = ["memory", "cpus", "status", "slack"] as const;
 type Colour = (typeof COLOURS)[number];
 
+const SURVEY_MS = 5000;
 const SQUARE = 9;
 const STEP = 11;
 const PER_LINE = 14;
@@ -65,8 +69,9 @@ export function loadOf(tile: Tile, colour: Colour): number | null {
   return null;
 }
 
-function toneOf(tile: Tile, colour: Colour): string {
+function toneOf(tile: Tile, colour: Colour, weak: ReadonlySet<string>): string {
   if (tile.node["offline"]) return "off";
+  if (colour === "slack") return weak.has(tile.name) ? "bad" : "low";
   if (colour === "status") return tile.instances.some((one) => instanceTone(one["status"]) === "bad") ? "bad" : "low";
   const load = loadOf(tile, colour);
   if (load === null) return "off";
@@ -81,6 +86,9 @@ export function Map_() {
   const chosen = query.get("node");
   const session = useStore((state) => state.session);
   const [move, setMove] = useState<{ row: AnyRow; target: string } | null>(null);
+  const changes = useChanges(SURVEY_MS);
+  const survey = useAnswer<Survey>(colour === "slack" && may(session, "get_overview") ? { method: "GET", path: "/2/overview" } : null, changes).value;
+  const weak = useMemo(() => new Set((survey?.groups ?? []).flatMap((one) => one.n1_violations)), [survey]);
   const groups = useMemo(() => tilesOf(nodes.rows.values(), instances.rows.values()), [nodes.rows, instances.rows]);
   if (!nodes.isLoaded || !instances.isLoaded) return <div class="page"><PageTitle text={t.nav.map} /><Loading /></div>;
   const mayMove = may(session, "put_instances_name_migrate");
@@ -103,7 +111,7 @@ export function Map_() {
               <header><h3><ObjectLink kind="group" name={group} whole /></h3><small>{tiles.length} {t.nodes.title.toLowerCase()}</small></header>
               <div class="tiles">
                 {tiles.map((tile) => (
-                  <NodeTile key={tile.name} tile={tile} colour={colour} isChosen={tile.name === chosen} onChoose={() => setParameter("node", tile.name === chosen ? "" : tile.name)} onDrop={(name) => drop(name, tile.name)} />
+                  <NodeTile key={tile.name} tile={tile} tone={toneOf(tile, colour, weak)} colour={colour} isChosen={tile.name === chosen} onChoose={() => setParameter("node", tile.name === chosen ? "" : tile.name)} onDrop={(name) => drop(name, tile.name)} />
                 ))}
               </div>
             </section>
@@ -117,8 +125,8 @@ export function Map_() {
   );
 }
 
-function NodeTile({ tile, colour, isChosen, onChoose, onDrop }: {
-  tile: Tile; colour: Colour; isChosen: boolean; onChoose: () => void; onDrop: (name: string) => void;
+function NodeTile({ tile, tone, colour, isChosen, onChoose, onDrop }: {
+  tile: Tile; tone: string; colour: Colour; isChosen: boolean; onChoose: () => void; onDrop: (name: string) => void;
 }) {
   const [isOver, setOver] = useState(false);
   const load = loadOf(tile, colour);
@@ -127,7 +135,7 @@ function NodeTile({ tile, colour, isChosen, onChoose, onDrop }: {
   const label = `${tile.name}, ${t.role[String(tile.node["role"])] ?? ""}, ${tile.instances.length} ${t.instances.title.toLowerCase()}${load === null ? "" : `, ${t.map.by[colour]} ${load} %`}`;
   return (
     <button
-      class={`tile ${toneOf(tile, colour)}${isOver ? " over" : ""}`} aria-pressed={isChosen} title={label} onClick={onChoose}
+      class={`tile ${tone}${isOver ? " over" : ""}`} aria-pressed={isChosen} title={label} onClick={onChoose}
       onDragOver={(event) => { if (event.dataTransfer?.types.includes("text/x-instance")) { event.preventDefault(); setOver(true); } }}
       onDragLeave={() => setOver(false)}
       onDrop={(event) => { event.preventDefault(); setOver(false); onDrop(event.dataTransfer?.getData("text/x-instance") ?? ""); }}
@@ -149,6 +157,39 @@ function squares(instances: readonly AnyRow[]): Record<string, string> {
     found[tone] = `${found[tone] ?? ""}M${x} ${y}h${SQUARE}v${SQUARE}h-${SQUARE}z`;
   });
   return found;
+}
+
+interface Fate {
+  readonly name: string;
+  readonly role: string;
+  readonly to: string | null;
+  readonly how: string;
+  readonly why: string;
+}
+
+const FATE_TONES: Readonly<Record<string, Tone>> = { failover: "good", restart: "good", degraded: "warn", unplaced: "bad", lost: "bad" };
+
+/** Where each instance would go if the node failed, and why some would not. */
+function Impact({ name, version }: { name: string; version: unknown }) {
+  const session = useStore((state) => state.session);
+  const answer = useAnswer<{ instances: Fate[] }>(may(session, "get_nodes_name_impact") ? { method: "GET", path: `/2/nodes/${name}/impact` } : null, version);
+  if (!answer.value && !answer.problem) return null;
+  return (
+    <section class="card" aria-live="polite">
+      <header><h3>{t.map.impact}</h3></header>
+      {answer.problem && <Problem text={answer.problem} onAgain={answer.again} />}
+      {answer.value?.instances.length === 0 && <p class="faint">{t.map.noImpact}</p>}
+      <ul class="lines">
+        {answer.value?.instances.slice(0, 100).map((one) => (
+          <li key={one.name + one.role}>
+            <Badge tone={FATE_TONES[one.how] ?? "quiet"}>{t.map.fates[one.how] ?? one.how}</Badge>
+            <span class="what"><ObjectLink kind="instance" name={one.name} />{one.why && <small>{one.why}</small>}</span>
+            <small>{one.to && <>→ <ObjectLink kind="node" name={one.to} /></>}</small>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
 }
 
 function NodePanel({ tile, mayMove, targets, onMove }: {
@@ -179,6 +220,7 @@ function NodePanel({ tile, mayMove, targets, onMove }: {
         </ul>
         {instances.length === 0 && <p class="faint">{t.node.none}</p>}
       </section>
+      <Impact name={name} version={node} />
     </aside>
   );
 }

@@ -102,7 +102,9 @@ export const t = {
     cancel: "Cancel", cancelWhat: "A job that waits is cancelled at once. A job that runs ends at its next safe point.",
     log: "Log", noLog: "This job has no messages.", waitsFor: "waits for", result: "Result", submitted: "Submitted",
     started: "Started", ended: "Ended", gone: "This job does not exist. It may have been archived.",
-    one: "Job", left: "left", dryRun: "check only",
+    one: "Job", left: "left", dryRun: "check only", priority: "Priority", archived: "archived",
+    before: "Waits for the end of", after: "These wait for its end", submittedJobs: "Jobs that it submitted",
+    priorities: { high: "high", normal: "normal", low: "low" } as Record<string, string>,
     running: "Running", finished: "Ended", all: "All", operations: "Request",
   },
   form: {
@@ -132,7 +134,9 @@ export const t = {
     mayNot: "Your role has no consoles: it needs the right operator.",
   },
   map: {
-    colour: "Colour by", by: { memory: "Memory", cpus: "Processors", status: "Status" }, group: "Group", move: "Move", to: "to", moveTo: "Move to …",
+    colour: "Colour by", by: { memory: "Memory", cpus: "Processors", status: "Status", slack: "N+1" },
+    impact: "If this node fails", noImpact: "No instance has a part on this node.",
+    fates: { failover: "fails over", restart: "restarts", degraded: "loses a copy", unplaced: "has no room", lost: "is lost" } as Record<string, string>, group: "Group", move: "Move", to: "to", moveTo: "Move to …",
     hint: "Choose a node to see its instances. Drag an instance to another node to move it: the plan is checked before anything is done.",
     readOnly: "Choose a node to see its instances.", failoverWhat: "The instance does not run. It will start on the other node.",
     mirrored: "The disks of this instance are mirrored, so it can move only to its secondary node:",

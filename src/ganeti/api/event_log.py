@@ -5,8 +5,8 @@ master derives the same events from the same log, so numbers survive a change of
 stored here. `EPOCH-SERIAL` is the position before the first event of the next transaction. Events
 before the beginning of the log are lost: the client has to read the state again.
 
-The log does not show that a job waits for locks, or is being cancelled. Such an event has no
-number.
+The log does not show that a job waits for locks, is being cancelled, or makes progress. Such an
+event has no number.
 """
 
 import asyncio
@@ -104,10 +104,11 @@ class EventLog:
     def _passing_after(self, serial: int, events: Sequence[list[Any]]) -> list[list[Any]]:
         """Return the jobs that are still in a transient state, except those with later events in the log."""
         said = {event[2]["id"]: event[2]["status"] for event in events if event[1] == "job"}
+        present = {job.id: job for number, job in self._passing if number > serial}
         return [
-            [None, "job", _shown_job(job.stored(), job.status)]
-            for number, job in self._passing
-            if number > serial and job.status in _PASSING
+            [None, "job", _passing_job(job)]
+            for job in present.values()
+            if _is_passing(job)
             if said.get(job.id, JobStatus.QUEUED) in (JobStatus.QUEUED, JobStatus.RUNNING)
         ]
 
@@ -140,7 +141,7 @@ class EventLog:
 
     def job_changed(self, job: LiveJob) -> None:
         """Handle a job's new state; the log has it already, or soon."""
-        if job.status in _PASSING:
+        if _is_passing(job):
             self._passed += 1
             self._passing.append((self._passed, job))
         self.stir()
@@ -215,6 +216,17 @@ def _of_operations(operations: Sequence[Operation]) -> list[tuple[str, Mapping[s
             change = "removed" if is_removed else change
             found.append((operation.kind, {**msgspec.structs.asdict(shown), "change": change}))
     return found
+
+
+def _is_passing(job: LiveJob) -> bool:
+    return job.status in _PASSING or (job.status is JobStatus.RUNNING and job.progress is not None)
+
+
+def _passing_job(job: LiveJob) -> dict[str, Any]:
+    shown = _shown_job(job.stored(), job.status)
+    if job.status is JobStatus.RUNNING:
+        shown["progress"] = wire.plain(job.progress)
+    return shown
 
 
 def _shown_job(stored: StoredJob, status: JobStatus) -> dict[str, Any]:

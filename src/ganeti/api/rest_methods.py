@@ -22,7 +22,7 @@ SESSIONS_LIMIT = 512 * 1024
 MAKE_LINK = "MakeLoginLink"
 
 MAY = frozenset({
-    "SubmitJobAs", "CancelJob", "WaitForJobChange", "WaitForEvents",
+    "SubmitJobAs", "CancelJob", "ChangeJobPriority", "WaitForJobChange", "WaitForEvents",
     *("Query", "QueryFields", "QueryJobs", "QueryInstances", "QueryNodes", "QueryGroups"),
     *("QueryNetworks", "QueryFilters", "QueryClusterInfo", "QueryTags"),
     *("QueryStateNumber", "QueryFigures", "QueryHaStatus"),

@@ -245,12 +245,16 @@ def _log_entry(entry: list[Any]) -> str:
 def watch(args: argparse.Namespace) -> int:
     """Follow a job: show its log until it ends, then its final status.
 
+    The first lines name the jobs that it depends on or that depend on it, what it waits for, and how far it is.
+
     Interrupting the command does not cancel the job.
     """
     job_id = whole_number(args.job_id, "job id")
     say(f"Output from job {job_id} follows")
     say("-" * 20, flush=True)
     with LuxiClient() as client:
+        for line in _around(client, job_id):
+            say(line, flush=True)
         try:
             wait_for_result(client, job_id)
         except JobLost:
@@ -259,6 +263,39 @@ def watch(args: argparse.Namespace) -> int:
             say(f"Job {job_id} failed: {err.message}", file=sys.stderr)
             return EXIT_FAILURE
     return 0
+
+
+def _around(client: LuxiClient, job_id: int) -> list[str]:
+    """Return what a job waits for, how far it is, and the jobs before and after it."""
+    found = _jobs(client, ["|", ["=", "id", job_id], ["=[]", "depends", job_id]])
+    one = found.pop(job_id, None)
+    if one is None:
+        return []
+    before = one.get("depends") or []
+    earlier = _jobs(client, ["|", *(["=", "id", other] for other in before)]) if before else {}
+    lines = [f"After job {_line(other, earlier.get(other))}" for other in before]
+    lines += [f"Before job {_line(other, row)}" for other, row in found.items()]
+    if reason := one.get("waiting_for"):
+        lines.append(f"Job {job_id} is {reason}")
+    if progress := one.get("progress"):
+        percent = "" if progress["percent"] is None else f": {progress['percent']:.1f}%"
+        left = "" if progress["left_s"] is None else f", {progress['left_s']:.0f} s left"
+        lines.append(f"{progress['text']}{percent}{left}")
+    return lines
+
+
+def _jobs(client: LuxiClient, filter_: list[Any]) -> dict[int, dict[str, Any]]:
+    """Return the jobs that match, by their numbers; unknown values are None."""
+    names = ("id", "status", "summary", "depends", "waiting_for", "progress")
+    rows = client.query("job", names, filter_)["data"]
+    found = [dict(zip(names, (value for _, value in row), strict=True)) for row in rows]
+    return {one["id"]: one for one in found}
+
+
+def _line(job_id: int, found: dict[str, Any] | None) -> str:
+    if found is None:
+        return f"{job_id} (archived)"
+    return f"{job_id} ({found['status']}): {', '.join(found['summary'])}"
 
 
 @table.command("wait", ONE_JOB)

@@ -9,6 +9,7 @@ from ganeti.config.transaction import Draft
 from ganeti.locking.requests import LockRequest
 from ganeti.model.job import UndoStep
 from ganeti.model.opcodes import OpCode
+from ganeti.model.progress import JobProgress
 from ganeti.model.scope import Scope
 
 Change = Callable[[Draft], None]
@@ -67,6 +68,10 @@ class OpRun(Protocol):
 
     def log(self, message: Any, kind: str = "message") -> None:
         """Tell the watchers of the job: a line of text, or data of another kind."""
+        ...
+
+    def progress(self, found: JobProgress | None) -> None:
+        """Show how far the work is; None: nothing is being processed any more."""
         ...
 
     async def started(self) -> None:

@@ -13,6 +13,7 @@ from ganeti.model import wire
 from ganeti.model.job import LogEntry, OpState, StoredJob, Submitter, Timestamp, UndoStep
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
+from ganeti.model.progress import JobProgress
 from ganeti.store.interface import Delete, Operation, Put
 
 JOB_KIND = "job"
@@ -97,6 +98,7 @@ class LiveJob:
         "ops",
         "pending",
         "phase",
+        "progress",
         "received",
         "scope",
         "secrets",
@@ -127,6 +129,7 @@ class LiveJob:
         self.log_serial = 0
         self.log_bytes = 0
         self.phase: JobStatus | None = None
+        self.progress: JobProgress | None = None
         self.op_start: float | None = None
         self.op_exec: float | None = None
         self.depends: dict[int, Dependency] = {}

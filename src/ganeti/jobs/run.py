@@ -21,6 +21,7 @@ from ganeti.locking.requests import LockRequest
 from ganeti.model.job import UndoStep
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
+from ganeti.model.progress import JobProgress
 from ganeti.model.scope import Scope
 from ganeti.store.interface import Operation
 
@@ -94,6 +95,11 @@ class Run:
 
     def log(self, message: Any, kind: str = "message") -> None:
         self._dependencies.feedback.say(self._job, self.index, message, kind)
+
+    def progress(self, found: JobProgress | None) -> None:
+        self._job.progress = found
+        if found is not None:
+            self._job.watch.moved()
 
     async def started(self) -> None:
         if self._is_durable or not self.op.host_changing:

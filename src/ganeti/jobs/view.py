@@ -12,6 +12,7 @@ from ganeti.jobs.states import status_of
 from ganeti.model import wire
 from ganeti.model.job import LOCAL_SOURCE, LogEntry, OpState, StoredJob
 from ganeti.model.names import JobStatus
+from ganeti.model.progress import JobProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class JobView:
     source: str = LOCAL_SOURCE
     waiting_for: str | None = None
     """The reason why the job waits, as text."""
+    progress: JobProgress | None = None
 
     def log_after(self, serial: int, upto: int | None = None) -> list[LogEntry]:
         """Return the lines with greater serials, of all opcodes, in order; none beyond `upto`."""
@@ -75,6 +77,7 @@ def view_of(job: LiveJob, waiting_for: str | None = None) -> JobView:
         priority=job.priority,
         source=job.source,
         waiting_for=waiting_for,
+        progress=None if job.status.is_final else job.progress,
     )
 
 

@@ -34,6 +34,11 @@ class Watch:
             self.observer(self._job_id)
         self._wake()
 
+    def moved(self) -> None:
+        """Handle progress: only the observer is notified."""
+        if self.observer is not None:
+            self.observer(self._job_id)
+
     def log_grew(self, serial: int) -> None:
         """Handle a new log line, which is released with others within the interval."""
         self.said = serial

@@ -11,3 +11,16 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The total; 0 if it is unknown."""
     part: str = ""
     """The present object, if one call processes several in turn."""
+
+
+class JobProgress(msgspec.Struct, frozen=True):
+    """The position of a running job, for people; only the running master has it."""
+
+    text: str
+    """What is being processed."""
+    percent: float | None
+    """None if the total is unknown."""
+    rate: float | None
+    """Bytes a second since the last look."""
+    left_s: float | None
+    """Estimated seconds until the end of this part."""

@@ -11,6 +11,7 @@ from ganeti.locking.manager import LockInfo
 from ganeti.model.job import LogEntry, OpState
 from ganeti.model.names import JobStatus
 from ganeti.model.objects import Instance, Nic, Node
+from ganeti.model.progress import JobProgress
 from ganeti.model.stored import Stored
 from ganeti.query.fields.field import NO_DATA, OFFLINE, UNAVAILABLE, Missing
 from ganeti.query.ordered import OrderedTables
@@ -47,6 +48,8 @@ class JobRow(Protocol):
     def source(self) -> str: ...
     @property
     def waiting_for(self) -> str | None: ...
+    @property
+    def progress(self) -> JobProgress | None: ...
 
 
 Running = Mapping[str, RunningInstance]

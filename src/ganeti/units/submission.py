@@ -19,6 +19,7 @@ from ganeti.jobs.executor import Change
 from ganeti.locking.requests import LockRequest
 from ganeti.model.job import Submitter, UndoStep
 from ganeti.model.opcodes import OpCode
+from ganeti.model.progress import JobProgress
 from ganeti.model.scope import Scope
 from ganeti.units.context import UnitContext
 from ganeti.units.placements import Placements
@@ -91,6 +92,9 @@ class _Request:
 
     def log(self, message: Any, kind: str = "message") -> None:
         """Record nothing."""
+
+    def progress(self, found: JobProgress | None) -> None:
+        """Show nothing."""
 
     def takes_kill(self) -> bool:
         return False

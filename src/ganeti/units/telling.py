@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ganeti.base.errors import GanetiError
 from ganeti.model.objects import Node
-from ganeti.model.progress import Progress
+from ganeti.model.progress import JobProgress, Progress
 from ganeti.rpc.procedures.progress import CALL_PROGRESS, ProgressArgs
 from ganeti.rpc.procedures.streams import SCRIPT_OUTPUT, OutputArgs
 from ganeti.units.context import UnitContext
@@ -16,7 +16,9 @@ MIB = 1024 * 1024
 LOOK_EVERY_S = 5.0
 """The interval at which the output of running scripts is fetched."""
 FIRST_PROGRESS_S, PROGRESS_EVERY_S = 5.0, 15.0
-"""The time to a job's first report about a call, and the interval of the next ones."""
+"""The time to a job's first line about a call, and the interval of the next ones."""
+BAR_EVERY_S = 5.0
+"""The interval at which the progress bar of a job moves; the log has fewer lines."""
 
 
 @dataclass
@@ -55,14 +57,31 @@ class Pace:
     def __post_init__(self) -> None:
         self._time = self.began
 
-    def words(self, found: Progress, now: float) -> str:
-        """Return the position, and rate and remaining time since the last query."""
+    def step(self, found: Progress, now: float) -> tuple[str, JobProgress]:
+        """Return the position, with rate and time left since the last query: in words, and for a progress bar."""
+        return said_progress(self._what(found), found, self._rate(found, now))
+
+    def _what(self, found: Progress) -> str:
+        return f"{self.what}, {found.part}" if found.part else self.what
+
+    def _rate(self, found: Progress, now: float) -> float:
         if found.part != self._part:
             self._part, self._done = found.part, 0
         rate = max(0.0, (found.done - self._done) / max(now - self._time, 0.001))
         self._time, self._done = now, found.done
-        what = f"{self.what}, {found.part}" if found.part else self.what
-        return f"{what}: {progress_words(found, rate)}"
+        return rate
+
+
+def said_progress(
+    what: str, found: Progress, rate: float | None, seconds_left: float | None = None
+) -> tuple[str, JobProgress]:
+    """Return a position in words, and as the values for a progress bar."""
+    done, total = found.done, found.total
+    percent = round(100 * min(done, total) / total, 1) if total > 0 else None
+    if seconds_left is None and rate and total > done:
+        seconds_left = (total - done) / rate
+    words = f"{what}: {progress_words(found, rate, seconds_left)}"
+    return words, JobProgress(what, percent, rate, seconds_left)
 
 
 def progress_words(found: Progress, rate: float | None, seconds_left: float | None = None) -> str:
@@ -97,15 +116,25 @@ async def showing(ctx: UnitContext, node: Node, what: str) -> AsyncIterator[None
     """Log at intervals the progress of the next changing call on `node`, which the block makes."""
     loop = asyncio.get_running_loop()
     args, pace = ProgressArgs(key=ctx.next_key), Pace(what, loop.time())
+    say_at = loop.time() + FIRST_PROGRESS_S
 
     async def tell() -> None:
+        nonlocal say_at
         with contextlib.suppress(GanetiError):  # an older version does not report progress
             found = await ctx.ask_beside(node, CALL_PROGRESS, args)
-            if found is not None:
-                ctx.info(pace.words(found, loop.time()))
+            if found is None:
+                return
+            words, bar = pace.step(found, loop.time())
+            ctx.run.progress(bar)
+            if loop.time() >= say_at:
+                ctx.info(words)
+                say_at = loop.time() + PROGRESS_EVERY_S
 
-    async with telling(ctx, PROGRESS_EVERY_S, tell, first_s=FIRST_PROGRESS_S):
-        yield
+    try:
+        async with telling(ctx, BAR_EVERY_S, tell):
+            yield
+    finally:
+        ctx.run.progress(None)
 
 
 @contextlib.asynccontextmanager

@@ -16,6 +16,7 @@ from ganeti.model.job import OpState, StoredJob
 from ganeti.model.names import JobStatus
 from ganeti.model.objects import Network, NetworkUuid
 from ganeti.model.opcodes.test import OpTestDelay
+from ganeti.model.progress import JobProgress
 from ganeti.simulation.faulty_store import FaultyStore
 from ganeti.store.backend import become_master
 from ganeti.store.interface import Put, Transaction
@@ -119,6 +120,24 @@ async def test_job_waiting_for_locks_is_sent_without_a_number() -> None:
     assert (await history.events.after("1-1", answer["passing"]))["events"] == []
     assert len((await history.events.after("0-0"))["events"]) == 1
     live.tell(Event.GO)
+    assert (await history.events.after("1-1", 0))["events"] == []
+
+
+async def test_progress_of_a_running_job_is_sent_once_with_its_last_values() -> None:
+    history = StateHistory(1)
+    stored = StoredJob(id=4, ops=(OpState(op=OpTestDelay(duration=1.0)),), received=1.0)
+    live = LiveJob(stored)
+    history.happens(job_row(job(4, JobStatus.RUNNING)))
+    for event in (Event.START, Event.GO):
+        live.tell(event)
+    for percent in (10.0, 20.0):
+        live.progress = JobProgress("disk 0", percent, 1.0, None)
+        history.events.job_changed(live)
+    answer = await history.events.after("1-1", 0)
+    [[number, kind, content]] = answer["events"]
+    assert (number, kind, content["status"]) == (None, "job", "running")
+    assert content["progress"]["percent"] == 20.0
+    live.progress = None
     assert (await history.events.after("1-1", 0))["events"] == []
 
 

@@ -268,8 +268,13 @@ def test_a_wait_without_news_is_explained_once(master: FakeMaster, run: Run) -> 
 # --- gnt-job ---
 
 
+def rows_around(*jobs: tuple[Any, ...]) -> dict[str, Any]:
+    return {"data": [[[0, value] for value in row] for row in jobs]}
+
+
 def test_watch_follows_a_job(master: FakeMaster, run: Run) -> None:
     master.job("hello")
+    master.replies["Query"] = rows_around()
     code, out, _err = run(gnt_job, "watch", "7")
     assert code == 0
     assert out == (
@@ -277,7 +282,27 @@ def test_watch_follows_a_job(master: FakeMaster, run: Run) -> None:
     )
 
 
+def test_watch_names_the_jobs_around_it_and_how_far_it_is(master: FakeMaster, run: Run) -> None:
+    master.job("hello")
+    progress = {"text": "disk 0", "percent": 37.0, "rate": 1.0, "left_s": 23.0}
+    answers = iter([
+        rows_around(
+            (7, "waiting", ["A"], [3, 4], "waiting for lock x, held by job 2", progress),
+            (8, "queued", ["B"], [7], None, None),
+        ),
+        rows_around((4, "running", ["C", "D"], [], None, None)),
+    ])  # fmt: skip
+    master.replies["Query"] = lambda *_args: next(answers)
+    code, out, _err = run(gnt_job, "watch", "7")
+    assert code == 0
+    assert out.splitlines()[2:7] == [
+        "After job 3 (archived)", "After job 4 (running): C, D", "Before job 8 (queued): B",
+        "Job 7 is waiting for lock x, held by job 2", "disk 0: 37.0%, 23 s left",
+    ]  # fmt: skip
+
+
 def test_watch_of_a_job_that_is_gone_reports_it(master: FakeMaster, run: Run) -> None:
+    master.replies["Query"] = rows_around()
     master.replies["WaitForJobChange"] = JobLost("there is no job 9")
     code, _out, err = run(gnt_job, "watch", "9")
     assert code == 1

@@ -242,6 +242,8 @@ def test_a_name_that_was_refused_steers_no_terminal(master: FakeMaster, run: Run
 @pytest.mark.requirement("A56")
 def test_errors_and_logs_of_jobs_steer_no_terminal(master: FakeMaster, run: Run) -> None:
     master.job("one\nJob\x1b[2J", result=["OpExecError", [EVIL]], status="error")
+    around = [(7, "waiting", [EVIL], [], EVIL, None), (8, "queued", [EVIL], [7], None, None)]
+    master.replies["Query"] = {"data": [[[0, value] for value in row] for row in around]}
     code, out, err = run(gnt_job, "watch", "7")
     assert code == 1
     assert not {"\x1b", "\x07", "\u202e"} & set(out + err)

@@ -20,6 +20,7 @@ from ganeti.jobs.undo_log import UndoLog
 from ganeti.locking.requests import LockRequest
 from ganeti.model.job import LOCAL_SOURCE, UndoStep
 from ganeti.model.opcodes import OpCode
+from ganeti.model.progress import JobProgress
 from tests.unit.jobs.rig import Step, act
 
 pytestmark = pytest.mark.virtual_time
@@ -38,6 +39,8 @@ class FakeRun:
     index = 0
     has_changed = False
     source, scope = LOCAL_SOURCE, None
+
+    def progress(self, found: JobProgress | None) -> None: ...
 
     def takes_kill(self) -> bool:
         return False

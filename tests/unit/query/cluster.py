@@ -23,6 +23,7 @@ from ganeti.model.objects import (
     NodeUuid,
 )
 from ganeti.model.opcodes.test import OpTestDelay
+from ganeti.model.progress import JobProgress
 from ganeti.rpc.procedures.exports import EXPORT_LIST, ExportListing
 from ganeti.rpc.procedures.external import EXT_PROVIDERS, ProviderInfo
 from ganeti.rpc.procedures.figures import (
@@ -187,6 +188,7 @@ class FakeJob:
     priority: int = 0
     source: str = LOCAL_SOURCE
     waiting_for: str | None = None
+    progress: JobProgress | None = None
 
 
 def job(job_id: int, status: JobStatus = JobStatus.SUCCESS, **given: Any) -> FakeJob:

@@ -35,13 +35,13 @@ def test_a_position_in_words(
 
 def test_the_rate_is_that_since_the_last_look() -> None:
     pace = Pace("disk 0", 100.0)
-    first = pace.words(Progress(done=50 * MIB, total=1000 * MIB), 105.0)
+    first = pace.step(Progress(done=50 * MIB, total=1000 * MIB), 105.0)[0]
     assert first == "disk 0: 5.0% (50 of 1000 MiB), 10 MiB/s, 1m35s left"
-    second = pace.words(Progress(done=350 * MIB, total=1000 * MIB), 120.0)
+    second = pace.step(Progress(done=350 * MIB, total=1000 * MIB), 120.0)[0]
     assert second == "disk 0: 35.0% (350 of 1000 MiB), 20 MiB/s, 32s left"
-    back = pace.words(Progress(done=340 * MIB, total=1000 * MIB), 130.0)
+    back = pace.step(Progress(done=340 * MIB, total=1000 * MIB), 130.0)[0]
     assert back == "disk 0: 34.0% (340 of 1000 MiB), 0 KiB/s"
-    other = pace.words(Progress(done=30 * MIB, total=60 * MIB, part="memory"), 140.0)
+    other = pace.step(Progress(done=30 * MIB, total=60 * MIB, part="memory"), 140.0)[0]
     assert other == "disk 0, memory: 50.0% (30 of 60 MiB), 3 MiB/s, 10s left"
 
 

@@ -2,7 +2,9 @@
 
 import time
 
+from ganeti.model.names import JobStatus
 from tests.support.rest import READER, TENANT, RestRig
+from tests.unit.query.cluster import job
 
 
 def record(when: float, **more: object) -> dict[str, object]:
@@ -38,6 +40,15 @@ async def test_audit_and_users_are_only_for_administrators(rig: RestRig) -> None
     assert rig.known_users.refresh()
     assert (await rig.ask("GET", "/2/audit", user=READER)).status == 200
     assert (await rig.ask("GET", "/2/users", user=READER)).status == 403
+
+
+async def test_priority_of_a_job_can_be_changed(rig: RestRig) -> None:
+    rig.master.queue.live.append(job(5, JobStatus.QUEUED))
+    path = "/2/jobs/5/priority"
+    assert (await rig.ask("PUT", path, {"priority": -10})).json[0] is True
+    assert (await rig.ask("PUT", path, {"priority": -10}, user=READER)).status == 403
+    for wrong in ({}, {"priority": "high"}, {"priority": True}, {"priority": 1, "more": 2}):
+        assert (await rig.ask("PUT", path, wrong)).status == 400
 
 
 async def test_users_are_listed_with_rights_and_sessions_but_no_secrets(rig: RestRig) -> None:

@@ -93,6 +93,22 @@ JOB_FIELDS = table(
             "What the job waits for, and who has it",
             lambda r: UNAVAILABLE if r.job.waiting_for is None else r.job.waiting_for,
         ),
+        Field(
+            "progress",
+            "Progress",
+            ValueKind.OTHER,
+            "What a running job processes, and how far it is: percent, bytes a second, seconds left",
+            lambda r: UNAVAILABLE if r.job.progress is None else wire.plain(r.job.progress),
+        ),
+        Field(
+            "depends",
+            "Depends",
+            ValueKind.OTHER,
+            "Jobs whose end the job waits for, or has waited for",
+            lambda r: sorted(
+                {abs(one) for state in r.job.ops for one, _ in state.op.depends or ()}
+            ),
+        ),
         _time("received_ts", "Received", "When the job was submitted", lambda j: j.received),
         _time("start_ts", "Start", "When the job began", lambda j: j.start),
         _time("end_ts", "End", "When the job ended", lambda j: j.end),

@@ -17,7 +17,7 @@ from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.model.objects import Disk, Instance, Node, NodeUuid
-from ganeti.model.progress import Progress
+from ganeti.model.progress import JobProgress, Progress
 from ganeti.rpc.procedures.disks import (
     BLOCKDEV_ADOPT,
     BLOCKDEV_ASSEMBLE,
@@ -37,7 +37,7 @@ from ganeti.units.context import UnitContext
 from ganeti.units.instance.grants import grant_closed
 from ganeti.units.mirrors.judge import problem
 from ganeti.units.mirrors.look import CONNECT_S, verdicts_of
-from ganeti.units.telling import MIB, progress_words, showing
+from ganeti.units.telling import MIB, said_progress, showing
 from ganeti.units.undo.disks import RemoveDisk
 
 LOOK_EVERY_S = 5.0
@@ -253,6 +253,7 @@ async def wait_for_sync(ctx: UnitContext, instance: Instance) -> None:
             continue
         busy = [(disk, sync) for disk, sync in seen if sync is not None and not sync.in_sync]
         if not busy:
+            ctx.run.progress(None)
             return
         percents = [sync.percent for _disk, sync in busy]
         if percents != last:
@@ -262,8 +263,10 @@ async def wait_for_sync(ctx: UnitContext, instance: Instance) -> None:
                 f"the copies of {instance.name} made no progress for {STALLED_S / 60:g} minutes; check the nodes"
                 f" and the network between them, then run: gnt-instance activate-disks --wait-for-sync {instance.name}"
             )
+        said = [_progress(disk, sync) for disk, sync in busy]
+        ctx.run.progress(said[0][1])
         if loop.time() >= say_at:
-            ctx.info("; ".join(_progress(disk, sync) for disk, sync in busy))
+            ctx.info("; ".join(words for words, _bar in said))
             say_at = loop.time() + SAY_EVERY_S
         await asyncio.sleep(LOOK_EVERY_S)
 
@@ -279,8 +282,8 @@ async def _not_connected(ctx: UnitContext, instance: Instance) -> ExecError:
     return ExecError(f"{instance.name}: not all copies of its disks are connected: {why}")
 
 
-def _progress(disk: DiskSpec, sync: SyncStatus) -> str:
+def _progress(disk: DiskSpec, sync: SyncStatus) -> tuple[str, JobProgress]:
     done = round(disk.size * MIB * (sync.percent or 0.0) / 100)
     found = Progress(done=done, total=disk.size * MIB)
     rate = None if sync.rate is None else sync.rate * 1024
-    return f"disk {disk.index}: {progress_words(found, rate, sync.seconds_left)}"
+    return said_progress(f"disk {disk.index}", found, rate, sync.seconds_left)

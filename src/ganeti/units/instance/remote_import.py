@@ -179,8 +179,11 @@ async def _all_received(ctx: UnitContext, node: Node, streams: list[StreamArgs])
                 raise ExecError(f"disk {index} was not received: {why}")
             elif found.done and loop.time() >= show_at:
                 come = Progress(done=found.done, total=found.total)
-                ctx.info(paces[index].words(come, loop.time()))
+                words, bar = paces[index].step(come, loop.time())
+                ctx.info(words)
+                ctx.run.progress(bar)
         if loop.time() >= show_at:
             show_at = loop.time() + PROGRESS_EVERY_S
         if left:
             await asyncio.sleep(POLL_S)
+    ctx.run.progress(None)

@@ -46,6 +46,15 @@ async def _cancel(call: Call) -> Any:
     return await call.services.master.act("CancelJob", call.items[0])
 
 
+async def _priority(call: Call) -> Any:
+    """Change the priority of a job; return whether that was possible, and why not."""
+    body = call.object_body()
+    priority = body.get("priority")
+    if set(body) != {"priority"} or isinstance(priority, bool) or not isinstance(priority, int):
+        raise bad_request('the body must be {"priority": N}, a whole number from -20 (first) to 19')
+    return await call.services.master.act("ChangeJobPriority", call.items[0], priority)
+
+
 async def _wait(call: Call) -> Any:
     """Return the changes of a job, or null after ten seconds without a change."""
     body = call.object_body()
@@ -147,6 +156,12 @@ WAIT_BODY: dict[str, Any] = {
         "previous_log_serial": {"type": ["integer", "null"]},
     },
 }
+PRIORITY_BODY: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["priority"],
+    "properties": {"priority": {"type": "integer", "minimum": -20, "maximum": 19}},
+}
 QUERY_BODY: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -173,6 +188,8 @@ OPERATIONS: tuple[Operation, ...] = (
     read(_JOB, "jobs_id", "Return one job", _job),
     Operation("DELETE", _JOB, "jobs_id", "Cancel a job", Right.OPERATE, _cancel, result="list",
               permission="job_cancel"),
+    Operation("PUT", f"{_JOB}/priority", "jobs_id_priority", "Change the priority of a job", Right.OPERATE, _priority,
+              (), PRIORITY_BODY, "list", permission="job_change_priority"),
     Operation("GET", f"{_JOB}/wait", "jobs_id_wait", "Wait for a change of a job", Right.OPERATE, _wait,
               (), WAIT_BODY, "object"),
     read(_QUERY, "query", "Query fields of objects", _query, FIELDS, right=Right.READ),
