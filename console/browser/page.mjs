@@ -11,6 +11,9 @@ export const FLAGS = [
   "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ];
 const WAIT_MS = Number(process.env.CONSOLE_WAIT_MS ?? 60_000);
+/** Chromium cancels all requests when an interface of the host comes or goes, as in tests with network namespaces. */
+const NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED";
+const LOADS = 5;
 
 export function check(condition, text) {
   if (!condition) throw new Error(text);
@@ -41,14 +44,36 @@ export async function scenario(run, { expected = /$^/, ...options } = {}) {
 }
 
 function watch(page, base, problems) {
+  repeatLoads(page);
   page.on("console", (message) => {
-    if (message.type() === "error" || message.type() === "warning") problems.push(`${message.type()}: ${message.text()} ${message.location().url}`);
+    const isProblem = message.type() === "error" || message.type() === "warning";
+    if (isProblem && !message.text().includes(NETWORK_CHANGED)) problems.push(`${message.type()}: ${message.text()} ${message.location().url}`);
   });
   page.on("pageerror", (error) => problems.push(`exception: ${error.stack}`));
   page.on("request", (request) => {
     const url = new URL(request.url());
     if (/^(https?|wss?):/.test(url.protocol) && url.host !== new URL(base).host) problems.push(`request to another host: ${request.url()}`);
   });
+}
+
+/** Let a page load again if the network has changed before it was complete: nobody could use it. */
+function repeatLoads(page) {
+  const load = page.goto.bind(page);
+  page.goto = async (address) => {
+    for (let turn = 1; ; turn += 1) {
+      let hasChanged = false;
+      const failed = (request) => { hasChanged ||= request.failure()?.errorText === NETWORK_CHANGED; };
+      page.on("requestfailed", failed);
+      try {
+        const answer = await load(address);
+        if (!hasChanged || turn === LOADS) return answer;
+      } catch (error) {
+        if (turn === LOADS || !String(error).includes(NETWORK_CHANGED)) throw error;
+      } finally {
+        page.off("requestfailed", failed);
+      }
+    }
+  };
 }
 
 export async function signIn(page, base, name, password) {

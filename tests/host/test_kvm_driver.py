@@ -196,7 +196,7 @@ async def test_sockets_and_descriptors_are_for_root_and_for_qemu_alone(
         os.close(reader)
         os.close(writer)
     files = node.files(instance)
-    unasked = {files.guest_agent, files.tpm}
+    unasked = {files.guest_agent, files.tpm, files.moment}
     assert not any(path.exists() for path in unasked)
     sockets = (path for path in files.sockets if path not in unasked)
     for path in (*sockets, files.record, files.console_log, files.qemu_log):
