@@ -84,6 +84,14 @@ async def test_request_names_client_and_binds_the_attempt(rig: RestRig, provider
     assert (await begin(rig))[0] != url
 
 
+async def test_page_gets_the_label_of_a_file_that_was_just_written(
+    rig: RestRig, tmp_path: Path
+) -> None:
+    (tmp_path / "openid.yaml").write_text(VALID + "roles: {a: write}")
+    answer = await rig.ask("GET", "/2/session/openid", user=None)
+    assert answer.json == {"label": "single sign-on"}
+
+
 async def test_page_gets_the_label(rig: RestRig, provider: Provider) -> None:
     configure(provider, rig, label="Example login")
     answer = await rig.ask("GET", "/2/session/openid", user=None)

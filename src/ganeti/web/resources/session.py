@@ -107,6 +107,7 @@ async def _end(call: Call) -> Encoded:
 
 async def _provider(call: Call) -> dict[str, Any] | None:
     """Return what the page shows on the button of the OpenID provider; null without a provider."""
+    call.services.openid.refresh()  # The page asks once, perhaps right after the file was written.
     settings = call.services.openid.settings
     return {"label": settings.label} if settings is not None else None
 
