@@ -502,14 +502,16 @@ class JobQueue:
             self._pump_soon()
 
     async def _cancel(self, job: LiveJob, *, kill: bool = False) -> tuple[bool, str]:
-        answer = await self._full_disk.get_through(
-            lambda: self._control.cancel(job, self._enqueue, self._ended, kill=kill)
-        )
+        try:
+            answer = await self._full_disk.get_through(
+                lambda: self._control.cancel(job, self._enqueue, self._ended, kill=kill)
+            )
+        finally:
+            self._pump_soon()  # A job whose cancel could not be written is queued again.
         if kill and answer[0] and not job.status.is_final:
             self._feedback.say(
                 job, job.index, "an administrator ends this job (gnt-job cancel --kill)"
             )
-        self._pump_soon()
         return answer
 
     async def _recover(self, broken: Sequence[tuple[LiveJob, str]]) -> None:

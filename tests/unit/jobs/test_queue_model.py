@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ganeti.base.errors import GanetiError
@@ -163,6 +163,7 @@ class Clients:
 
 @pytest.mark.requirement("G1", "G6", "G7", "G8", "G9", "F13", "F14", "F15")
 @settings(max_examples=120, deadline=None)
+@example(commands=[("submit", ["a"], 0, False), ("restart",), ("full", 0), ("cancel", 0)])
 @given(commands=st.lists(COMMAND, max_size=25))
 def test_promises_hold_whatever_clients_and_masters_do(commands: list[tuple[Any, ...]]) -> None:
     async def play() -> None:
