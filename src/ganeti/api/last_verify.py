@@ -8,6 +8,7 @@ from ganeti.model.names import JobStatus
 from ganeti.model.opcodes.cluster import OpClusterVerifyConfig, OpClusterVerifyGroup
 from ganeti.query.context import JobRow
 
+VERIFY_OPS = (OpClusterVerifyConfig, OpClusterVerifyGroup)
 FINDINGS_LIMIT = 200
 """Maximum number of findings in the answer; `errors` and `warnings` count all of them."""
 _LINE = re.compile(r"  - (ERROR|WARNING):(?: |[A-Z]+:)(.*)")
@@ -16,14 +17,12 @@ _LINE = re.compile(r"  - (ERROR|WARNING):(?: |[A-Z]+:)(.*)")
 def last_verify(jobs: Iterable[JobRow]) -> dict[str, Any] | None:
     """Return the findings of the newest finished job for the configuration and for each group; None without one.
 
-    `ended` is the end of the oldest of these jobs: what is older has been checked again.
+    The first opcode of each job is one of `VERIFY_OPS`. `ended` is the end of the oldest of these jobs: what is older has been checked again.
     """
     newest: dict[str, JobRow] = {}
     for job in jobs:
         op = job.ops[0].op
-        if not isinstance(op, OpClusterVerifyConfig | OpClusterVerifyGroup) or job.end is None:
-            continue
-        if job.status is not JobStatus.SUCCESS:
+        if job.end is None or job.status is not JobStatus.SUCCESS:
             continue
         about = op.group_name if isinstance(op, OpClusterVerifyGroup) else ""
         if about not in newest or newest[about].id < job.id:

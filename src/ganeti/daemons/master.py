@@ -14,7 +14,7 @@ from ganeti import __version__
 from ganeti.api.audit import MasterAudit
 from ganeti.api.event_log import EventLog
 from ganeti.api.ha_status import HaStatus
-from ganeti.api.last_verify import last_verify
+from ganeti.api.last_verify import VERIFY_OPS, last_verify
 from ganeti.api.leased import LeasedDispatcher
 from ganeti.api.login_links import LoginLinks
 from ganeti.api.luxi_methods import AUDITED, LuxiMethods
@@ -374,7 +374,7 @@ class MasterServices:
             ConsoleSource(rpc),
             HistorySource(rpc, self._clock),
             Survey(services, self._built_in),
-            lambda: last_verify(view for one in queue.ids() if (view := queue.view(one))),
+            lambda: last_verify(queue.of_kind(*VERIFY_OPS)),
             self._audit.latest,
             queue,
             LoginLinks(self._clock),

@@ -161,6 +161,10 @@ class JobQueue:
         jobs = (self._jobs[job_id] for job_id in self._scheduler.unended)
         return (state.op for job in jobs if source in (None, job.source) for state in job.ops)
 
+    def of_kind(self, *kinds: type[OpCode]) -> Iterator[JobView]:
+        """Return the jobs whose first opcode is of these kinds."""
+        return (self._view(job) for job in self._jobs.values() if isinstance(job.ops[0].op, kinds))
+
     # Submitting
 
     async def submit(

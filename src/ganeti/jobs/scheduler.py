@@ -205,8 +205,8 @@ class Scheduler:
         if full is not None:
             return f"waiting until fewer than {full.most} jobs run, as required by {full.what}"
         if len(self._running) >= self._limit:
-            return f"waiting for a free place: {len(self._running)} jobs run, the most allowed"
-        return f"waiting for a free slot: {len(self._running)} jobs run, the maximum"
+            return f"waiting for a free slot: {len(self._running)} jobs run, the maximum"
+        return "about to start"
 
     @property
     def queued(self) -> int:

@@ -107,7 +107,7 @@ def parse_manifest(content: bytes, file: str) -> Manifest:
 
 def _check(found: Manifest, file: str) -> None:
     if found.format != FORMAT:
-        raise InputError(f"is {found.format!r:.60}; this version reads {FORMAT}", "format")
+        raise InputError(f"is {found.format!r:.60}; this implementation reads {FORMAT}", "format")
     host_name(found.instance, "instance")
     if check_point(found.point) + SUFFIX != file:
         raise InputError(f"is {found.point}, which is not that of the file", "point")

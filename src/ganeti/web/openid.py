@@ -5,6 +5,7 @@ secret of the attempt; state, nonce and code verifier are derived from it, so th
 """
 
 import base64
+import datetime as dt
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
@@ -175,7 +176,9 @@ def groups_in(settings: Settings, claims: Mapping[str, Any]) -> list[str] | None
     return _texts(found)
 
 
-def user_in(settings: Settings, claims: Mapping[str, Any]) -> tuple[User, list[str]]:
+def user_in(
+    settings: Settings, claims: Mapping[str, Any], today: dt.date
+) -> tuple[User, list[str]]:
     """Return the user that claims name, and the user's groups that have rights; InputError without any."""
     name = claims.get(settings.name_claim)
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _NAME_LENGTH:
@@ -183,16 +186,16 @@ def user_in(settings: Settings, claims: Mapping[str, Any]) -> tuple[User, list[s
             f"the provider's claim {settings.name_claim} is not a name of 1 to {_NAME_LENGTH} characters"
         )
     known = [one for one in groups_in(settings, claims) or [] if one in settings.roles]
-    user = user_of(settings, PREFIX + name, known)
+    user = user_of(settings, PREFIX + name, known, today)
     if user is None:
         raise InputError(f"user {name}: none of the user's groups has rights in this cluster")
     return user, known
 
 
-def user_of(settings: Settings, name: str, groups: Sequence[str]) -> User | None:
-    """Return the user with the present rights of these groups; None if they have none."""
+def user_of(settings: Settings, name: str, groups: Sequence[str], today: dt.date) -> User | None:
+    """Return the user with the present rights of these groups; None if they have none, or have them no longer."""
     rights = rights_of(settings, groups)
-    return User(name, rights) if rights is not None else None
+    return None if rights is None or rights.has_ended(today) else User(name, rights)
 
 
 def rights_of(settings: Settings, groups: Iterable[str]) -> Rights | None:

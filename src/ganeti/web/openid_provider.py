@@ -1,6 +1,7 @@
 """The OpenID provider: its addresses and keys, and the exchange of a code for the user's claims."""
 
 import asyncio
+import datetime as dt
 import logging
 import secrets
 import ssl
@@ -16,7 +17,7 @@ from ganeti.base.errors import InputError
 from ganeti.base.http import aiohttp
 from ganeti.web import openid
 from ganeti.web.refusals import Refusal
-from ganeti.web.users import User, basic_header
+from ganeti.web.users import User, basic_header, day_of
 from ganeti.web.watched_file import WatchedFile
 
 if TYPE_CHECKING:
@@ -261,7 +262,7 @@ class OpenId:
         openid.check_issued(claims, settings, settings.client_id)
         openid.check_attempt(claims, settings, secret)
         claims = await provider.with_groups(claims, tokens.access_token)
-        return openid.user_in(settings, claims)
+        return openid.user_in(settings, claims, self._today)
 
     async def of_token(self, token: str) -> User | None:
         """Return the user of a provider's token that a REST client has sent; None if it is not valid for REST."""
@@ -272,14 +273,19 @@ class OpenId:
         try:
             claims = await provider.claims(token)
             openid.check_issued(claims, settings, settings.audience)
-            return openid.user_in(settings, claims)[0]
+            return openid.user_in(settings, claims, self._today)[0]
         except InputError as err:
             log.info("a token is refused: %s", err.message)
             return None
 
     def user_of(self, name: str, groups: list[str]) -> User | None:
         """Return the user of a session with the present rights; None if the groups have none any more."""
-        return openid.user_of(self.settings, name, groups) if self.settings is not None else None
+        settings = self.settings
+        return openid.user_of(settings, name, groups, self._today) if settings is not None else None
+
+    @property
+    def _today(self) -> dt.date:
+        return day_of(self._clock.time())
 
     def _provider(self) -> _Provider:
         settings = self.settings

@@ -29,12 +29,17 @@ class RecentAnswers:
         key = (asked, state)
         if key not in self._asking:
             task = asyncio.create_task(make(), name="shared answer")
-            task.add_done_callback(lambda _: self._asking.pop(key))
+            task.add_done_callback(lambda done: self._forget(key, done))
             self._asking[key] = task
         # A client that hangs up must not cancel the request of the other clients.
         answer = await asyncio.shield(self._asking[key])
         self.put(asked, state, now, answer)
         return answer
+
+    def _forget(self, key: Any, done: asyncio.Task[bytes]) -> None:
+        del self._asking[key]
+        if not done.cancelled():
+            done.exception()  # Marks a failure as seen: all clients may have hung up.
 
     def get(self, asked: Any, state: Any, now: float) -> bytes | None:
         """Return an answer of the same state whose request is at most AGE_S old."""

@@ -6,7 +6,7 @@ from ganeti.api.last_verify import FINDINGS_LIMIT, last_verify
 from ganeti.model.job import LogEntry, OpState
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes.cluster import OpClusterVerifyConfig, OpClusterVerifyGroup
-from tests.unit.query.cluster import FakeJob, job
+from tests.unit.query.cluster import FakeJob
 
 GROUP = OpClusterVerifyGroup(group_name="g1")
 
@@ -21,7 +21,7 @@ def verified(job_id: int, op: Any, *lines: str, end: float | None = 9.0, **given
 def test_cluster_without_a_finished_verify_has_no_findings() -> None:
     running = verified(2, GROUP, end=None, status=JobStatus.RUNNING)
     failed = verified(3, GROUP, "  - ERROR: node n1: old", status=JobStatus.ERROR)
-    assert last_verify([job(1), running, failed]) is None
+    assert last_verify([running, failed]) is None
 
 
 def test_newest_job_of_each_group_counts() -> None:

@@ -110,7 +110,7 @@ async def test_more_urgent_jobs_start_first() -> None:
     normal = await rig.queue.submit([delay()])
     low_view = rig.queue.view(low)
     assert low_view is not None
-    assert "free place" in str(low_view.waiting_for)
+    assert "free slot" in str(low_view.waiting_for)
     answer = await rig.queue.change_priority(normal, -20)
     assert answer[0]
     gate.set()

@@ -284,9 +284,10 @@ async def test_refused_commit_leaves_a_complete_backup_or_none(master: Master, n
     await with_backup(master)
     job_id = await master.submit(save())
     master.store.inject(Refuse(), after=number)
-    await master.final(job_id)
+    view = await master.final(job_id)
     await master.nothing_is_left()
     check_nothing_unfinished(master.world)
+    assert len(backups(master.world)) >= 1 + (view.status.value == "success")
 
 
 @pytest.mark.parametrize("written", [False, True])

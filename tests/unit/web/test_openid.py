@@ -238,8 +238,14 @@ async def test_session_has_the_present_rights_of_its_groups(
     assert (await shown())["rights"] == ["known", "read"]
     configure(provider, rig, roles={"*": "operator", "admins": "name=web*"})
     assert ((await shown())["limited"], "operate" in (await shown())["rights"]) == (True, True)
-    configure(provider, rig, roles={"others": "read"})
-    assert await shown() is None
+    for without in ({"others": "read"}, {"admins": "write,until=2020-12-31"}):
+        configure(provider, rig, roles={"admins": "read"})
+        answer = await log_in(rig, provider)
+        browser = {"Cookie": cookie_of(answer)}
+        assert await shown() is not None
+        configure(provider, rig, roles=without)
+        assert await shown() is None
+    assert "none of the user's groups" in (await log_in(rig, provider)).explain  # they have ended
 
 
 @pytest.mark.requirement("A1", "A4")

@@ -7,12 +7,9 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, RpcError
-from ganeti.base.identifiers import host_name, is_absolute_path
-from ganeti.config.resolve import full_name, resolve_node
-from ganeti.config.snapshot import Snapshot
+from ganeti.base.identifiers import is_absolute_path
+from ganeti.config.resolve import resolve_node
 from ganeti.jobs.executor import Outcome
-from ganeti.locking.levels import Level, Mode
-from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.points import OnBackups, OpBackupCheck, OpBackupPrune
 from ganeti.model.retention import Retention, kept
@@ -27,7 +24,7 @@ from ganeti.rpc.procedures.backups import (
     PrunePoints,
 )
 from ganeti.rpc.procedures.form import Nothing
-from ganeti.units.base import LogicalUnit
+from ganeti.units.backup.named import OnName
 from ganeti.units.context import UnitContext
 from ganeti.units.telling import showing
 
@@ -119,25 +116,15 @@ async def only_place(ctx: UnitContext, op: OnBackups, name: str) -> Place:
 OpT = TypeVar("OpT", bound=OnBackups)
 
 
-class OnPlace(LogicalUnit[OpT, Place]):
-    """A unit on the backups of one name, whose instance need not exist any more."""
-
-    name: str
-
-    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
-        self.name = full_name(snapshot, self.op.instance_name)
-        return [lock(Level.INSTANCE, self.name), lock(Level.NODE, ALL, Mode.SHARED)]
+class OnPlace(OnName[OpT, Place]):
+    """A unit on the backups of one name."""
 
     def check_arguments(self) -> None:
-        if host_name(self.op.instance_name, "instance_name") != self.op.instance_name:
-            raise InputError("must be in lower case", "instance_name")
+        super().check_arguments()
         check_place(self.op)
 
     async def check_prereq(self, ctx: UnitContext) -> Place:
-        if (uuid := self.op.instance_uuid) is not None:
-            named = ctx.snapshot.instance_by_name(self.name)
-            if named is None or named.uuid != uuid:
-                raise InputError("is not the UUID of the named instance", "instance_uuid")
+        self.check_uuid(ctx.snapshot)
         return await only_place(ctx, self.op, self.name)
 
 

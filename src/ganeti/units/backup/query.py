@@ -3,18 +3,15 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
-from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError, RpcError
-from ganeti.base.identifiers import host_name
-from ganeti.config.resolve import full_name, resolve_node
-from ganeti.config.snapshot import Snapshot
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError, RpcError
+from ganeti.config.resolve import resolve_node
 from ganeti.jobs.executor import Outcome
-from ganeti.locking.levels import Level, Mode
-from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.model.opcodes.backup import OpBackupQuery, OpBackupRemove
 from ganeti.model.opcodes.instance import OnInstance
 from ganeti.rpc.procedures.exports import EXPORT_LIST, EXPORT_REMOVE, ExportArgs, ExportListing
 from ganeti.rpc.procedures.form import Nothing
+from ganeti.units.backup.named import OnName
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 
@@ -47,24 +44,11 @@ class LUBackupQuery(LogicalUnit[OpBackupQuery, list[Node]]):
 OpT = TypeVar("OpT", bound=OnInstance)
 
 
-class OnExports(LogicalUnit[OpT, list[Node]]):
+class OnExports(OnName[OpT, list[Node]]):
     """A unit on the exports of one name, on all nodes that answer."""
 
-    name: str
-
-    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
-        self.name = full_name(snapshot, self.op.instance_name)
-        return [lock(Level.INSTANCE, self.name), lock(Level.NODE, ALL, Mode.SHARED)]
-
-    def check_arguments(self) -> None:
-        if host_name(self.op.instance_name, "instance_name") != self.op.instance_name:
-            raise InputError("must be in lower case", "instance_name")
-
     async def check_prereq(self, ctx: UnitContext) -> list[Node]:
-        if (uuid := self.op.instance_uuid) is not None:
-            named = ctx.snapshot.instance_by_name(self.name)
-            if named is None or named.uuid != uuid:
-                raise InputError("is not the UUID of the named instance", "instance_uuid")
+        self.check_uuid(ctx.snapshot)
         nodes = list(ctx.snapshot.online_nodes())
         answers = await all_exports(ctx, nodes)
         found = []
