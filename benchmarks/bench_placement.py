@@ -105,7 +105,7 @@ def hail_process_s(path: Path) -> float:
 
 
 def process_s(*words: str, repeats: int) -> float:
-    """Processor seconds of a command of ours from start to end, its modules compiled before."""
+    """Processor seconds of a local command from start to end, its modules compiled before."""
     with tempfile.TemporaryDirectory() as compiled:
         environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONPYCACHEPREFIX": compiled}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -142,7 +142,7 @@ def balanced(nodes: int, moves: int) -> tuple[str, float, float]:
 
 
 def against_hbal(peer: Peer, folder: Path, nodes: int, moves: int) -> tuple[float, float]:
-    """(our final score over the peer's, the peer's processor time over ours)."""
+    """(the local final score over the peer's, the peer's processor time over the local one)."""
     text, own, seconds = balanced(nodes, moves)
     path = folder / f"{nodes}.data"
     path.write_text(text)

@@ -246,7 +246,7 @@ class RecoveryCore:
         self._open[watch.uuid] = watch
 
     def _guest_failed(self, one: NodeWatch, instance: str, fault: GuestFault, now: float) -> None:
-        """Queue its start. A node without a lease would refuse it, and one in maintenance is left alone."""
+        """Queue its start. A node without a lease would refuse it, and one in maintenance is ignored."""
         watch = self.instances.get(instance)
         if watch is None or watch.facts.node != one.node or not watch.facts.is_wanted:
             return
