@@ -119,7 +119,8 @@ describe("the reducer", () => {
     const state = run(loaded(), { type: "submitted", job: 7 }, events(event("job", content, "5-1-1")));
     expect(state.notices[0]?.text).toBe("Instance web1: start: the check found a problem");
     expect(isChange(content)).toBe(false);
-    expect(isChange({ summary: ["CLUSTER_VERIFY"] })).toBe(false);
+    for (const one of ["CLUSTER_VERIFY", "OS_DIAGNOSE", "BACKUP_CHECK(web1)"]) expect(isChange({ summary: [one] })).toBe(false);
+    expect(isChange({ summary: ["BACKUP_SAVE(web1)"] })).toBe(true);
     expect(isChange({ summary: ["INSTANCE_STARTUP(web1)"], dry_run: false })).toBe(true);
   });
 

@@ -225,7 +225,7 @@ export function isChange(job: AnyRow): boolean {
   return job["dry_run"] !== true && !all.every((one) => READING.test(one));
 }
 
-const READING = /^(CLUSTER_VERIFY|CLUSTER_QUERY|CLUSTER_DOCTOR|GROUP_VERIFY_DISKS|OOB_COMMAND|TEST_)/;
+const READING = /^(CLUSTER_VERIFY|CLUSTER_QUERY|CLUSTER_DOCTOR|GROUP_VERIFY_DISKS|OS_DIAGNOSE|BACKUP_CHECK|BACKUP_QUERY|TAGS_SEARCH|OOB_COMMAND|TEST_)/;
 const VERBS: Readonly<Record<string, string>> = { STARTUP: "start", SHUTDOWN: "shut down" };
 
 /** `INSTANCE_SET_PARAMS(web1)` as people say it: "Instance web1: set params". */

@@ -69,7 +69,7 @@ function Health({ nodes, instances, survey, recovery }: {
             <span key={one.text}>{at > 0 && " · "}<a href={one.href}>{one.text}</a></span>
           ))}
         </h2>
-        <p>{plural(running, "instance")} of {instances.length.toLocaleString("en")} run on {plural(nodes.length, "node")}.
+        <p>{running.toLocaleString("en")} of {plural(instances.length, "instance")} running on {plural(nodes.length, "node")}.
           {survey && redundancy(survey).holds === redundancy(survey).all && ` ${t.overview.redundant}`}</p>
       </div>
     </section>
