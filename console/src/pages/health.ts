@@ -34,7 +34,8 @@ export interface Verified {
   readonly ended: number;
   readonly errors: number;
   readonly warnings: number;
-  readonly findings: readonly { readonly severity: "error" | "warning"; readonly text: string; readonly job: number }[];
+  readonly findings: readonly { readonly severity: "error" | "warning"; readonly code: string | null; readonly kind: string; readonly name: string;
+    readonly text: string; readonly job: number }[];
 }
 
 /** The answer of `GET /2/ha-status`. */

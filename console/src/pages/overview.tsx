@@ -174,7 +174,7 @@ function Verification({ verify }: { verify: Verified | null }) {
           {verify.findings.slice(0, SHOWN).map((one, index) => (
             <li key={index}>
               <Badge tone={one.severity === "error" ? "bad" : "warn"}>{one.severity}</Badge>
-              <span class="what">{one.text}</span>
+              <span class="what">{one.kind} {one.name}: {one.text}</span>
               <small><a href={href(["jobs", one.job])}>{t.jobs.one} {one.job}</a></small>
             </li>
           ))}

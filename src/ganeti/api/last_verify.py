@@ -1,17 +1,16 @@
 """The findings of the last `gnt-cluster verify`, from the logs of its jobs."""
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes.cluster import OpClusterVerifyConfig, OpClusterVerifyGroup
+from ganeti.model.verify_lines import parsed_finding
 from ganeti.query.context import JobRow
 
 VERIFY_OPS = (OpClusterVerifyConfig, OpClusterVerifyGroup)
 FINDINGS_LIMIT = 200
 """Maximum number of findings in the answer; `errors` and `warnings` count all of them."""
-_LINE = re.compile(r"  - (ERROR|WARNING):(?: |[A-Z]+:)(.*)")
 
 
 def last_verify(jobs: Iterable[JobRow]) -> dict[str, Any] | None:
@@ -30,10 +29,10 @@ def last_verify(jobs: Iterable[JobRow]) -> dict[str, Any] | None:
     if not newest:
         return None
     found = [
-        {"severity": match[1].lower(), "text": match[2], "job": job.id}
+        {**finding, "job": job.id}
         for job in newest.values()
         for _serial, _time, _kind, content in job.log[0]
-        if (match := _LINE.fullmatch(str(content)))
+        if (finding := parsed_finding(str(content)))
     ]
     errors = [one for one in found if one["severity"] == "error"]
     warnings = [one for one in found if one["severity"] == "warning"]

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from ganeti import __version__
@@ -332,30 +332,64 @@ def master_ping(args: argparse.Namespace) -> int:
     OpOptions("cluster.OpClusterVerify"),
     option("--no-nplus1-mem", dest="skip_memory", action="store_true",
            help="skip the N+1 memory check"),
+    JSON,
     *JOB_OPTIONS,
 )  # fmt: skip
 def verify(args: argparse.Namespace) -> int:
     """Check the configuration, the nodes and the instances; exit with 1 if there is an error.
 
     Each node of a group also connects to the other ones: in a group of more than 100 nodes to 50 to 100 of them.
+    With --json, the command prints the findings of all jobs at the end, each with severity, code, kind and name of
+    the object, text and job. A code is null unless --error-codes is given.
     """
     op = args.op.opcode(
         args, skip_checks=["nplusone_mem"] if args.skip_memory else [], verbose=args.verbose > 0
     )
     with LuxiClient() as client:
         result = run_job(client, op, args)
-        jobs = [(bool(done), what) for done, what in result["jobs"]]
-        ids = [int(what) for done, what in jobs if done]
+        ids = [int(what) for is_accepted, what in result["jobs"] if is_accepted]
+        has_all = len(ids) == len(result["jobs"])
+        if args.is_json:
+            return _verify_as_json(client, ids, has_all=has_all)
         say(f"Submitted jobs {', '.join(map(str, ids))}")
-        all_well = len(ids) == len(jobs)
-        for job_id in ids:
-            say(f"Waiting for job {job_id} ...", flush=True)
-            try:
-                all_well = all(wait_for_result(client, job_id)) and all_well
-            except GanetiError as err:
-                say(f"Job {job_id} failed: {err.message}")
-                all_well = False
-    return 0 if all_well else EXIT_FAILURE
+        is_well = [_is_well(client, job_id) for job_id in ids]
+    return 0 if has_all and all(is_well) else EXIT_FAILURE
+
+
+def _is_well(client: LuxiClient, job_id: int) -> bool:
+    say(f"Waiting for job {job_id} ...", flush=True)
+    try:
+        return all(wait_for_result(client, job_id))
+    except GanetiError as err:
+        say(f"Job {job_id} failed: {err.message}")
+        return False
+
+
+def _verify_as_json(client: LuxiClient, ids: Sequence[int], *, has_all: bool) -> int:
+    """Print the findings of the jobs as `GET /2/overview` shows them, and what became of each job."""
+    from ganeti.model.verify_lines import parsed_finding
+
+    jobs, findings, is_well = [], [], has_all
+    for job_id in ids:
+        error = None
+        try:
+            is_well = all(wait_for_result(client, job_id, is_quiet=True)) and is_well
+        except GanetiError as err:
+            error, is_well = err.message, False
+        jobs.append({"id": job_id, "error": error})
+        row = client.query_jobs([job_id], ["oplog"])[0]
+        lines = (line for log in (row[0] if row else None) or () for *_head, line in log)
+        found = filter(None, (parsed_finding(str(line)) for line in lines))
+        findings += [{**one, "job": job_id} for one in found]
+    errors = sum(one["severity"] == "error" for one in findings)
+    print_json({
+        "is_successful": is_well,
+        "errors": errors,
+        "warnings": len(findings) - errors,
+        "findings": findings,
+        "jobs": jobs,
+    })  # fmt: skip
+    return 0 if is_well else EXIT_FAILURE
 
 
 @table.command(

@@ -182,16 +182,19 @@ def _wait_for_boot(client: LuxiClient, name: str, before: str, limit_s: float) -
 def _errors(client: LuxiClient, target: _Target, args: argparse.Namespace) -> set[str]:
     """Return the errors of the node that verify finds, without N+1: the other nodes hold more meanwhile."""
     from ganeti.model.opcodes.cluster import OpClusterVerifyGroup
+    from ganeti.model.verify_lines import parsed_finding
 
-    op = OpClusterVerifyGroup(
-        group_name=target.group, error_codes=True, skip_checks=["nplusone_mem"]
-    )
+    op = OpClusterVerifyGroup(group_name=target.group, skip_checks=["nplusone_mem"])
     found = set()
     for change in client.wait_for_job(submit(client, [with_job_options(op, args)])):
         for _serial, _time, _kind, content in change.entries:
-            level, _, rest = str(content).strip(" -").partition(":")
-            if level == "ERROR" and f":node:{target.name}:" in rest:
-                found.add(rest)
+            one = parsed_finding(str(content))
+            if one and (one["severity"], one["kind"], one["name"]) == (
+                "error",
+                "node",
+                target.name,
+            ):
+                found.add(str(one["text"]))
     return found
 
 

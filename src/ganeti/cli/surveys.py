@@ -66,7 +66,10 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     else:
         ended = format_time(verify["ended"])
         yield f"Verified: {ended}; {verify['errors']} errors, {verify['warnings']} warnings"
-        yield from (f"  {one['severity']}: {one['text']}" for one in verify["findings"])
+        yield from (
+            f"  {one['severity']}: {one['kind']} {one['name']}: {one['text']}"
+            for one in verify["findings"]
+        )
 
 
 def _size(mib: float) -> str:

@@ -27,7 +27,7 @@ def test_cluster_without_a_finished_verify_has_no_findings() -> None:
 def test_newest_job_of_each_group_counts() -> None:
     found = last_verify([
         verified(5, OpClusterVerifyConfig(), "* Verifying", end=20.0),
-        verified(6, GROUP, "  - WARNING:ENODETIME:node:n1:slow", "  - ERROR: node n1: broken", end=30.0),
+        verified(6, GROUP, "  - WARNING:ENODEN1:node:n1:slow: 3 s", "  - ERROR: node n1: broken", end=30.0),
         verified(2, GROUP, "  - ERROR: node n1: repaired since", end=10.0),
     ])  # fmt: skip
     assert found == {
@@ -35,8 +35,22 @@ def test_newest_job_of_each_group_counts() -> None:
         "errors": 1,
         "warnings": 1,
         "findings": [
-            {"severity": "error", "text": "node n1: broken", "job": 6},
-            {"severity": "warning", "text": "node:n1:slow", "job": 6},
+            {
+                "severity": "error",
+                "code": None,
+                "kind": "node",
+                "name": "n1",
+                "text": "broken",
+                "job": 6,
+            },
+            {
+                "severity": "warning",
+                "code": "ENODEN1",
+                "kind": "node",
+                "name": "n1",
+                "text": "slow: 3 s",
+                "job": 6,
+            },
         ],
     }
 

@@ -1,4 +1,5 @@
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,34 @@ def test_verify_fails_if_one_of_its_jobs_does(master: FakeMaster, run: Run) -> N
     code, out, _err = run(table, "verify")
     assert code == 1
     assert "Job 8 failed: broke" in out
+
+
+def test_verify_prints_the_findings_of_its_jobs_as_objects(master: FakeMaster, run: Run) -> None:
+    verify_job(master, True, False)
+    follows = master.replies["QueryJobs"]
+    log = [
+        [1, [0, 0], "message", "* Verifying"],
+        [2, [0, 0], "message", "  - ERROR:ENODELVM:node:n1:no group: x"],
+    ]
+    master.replies["QueryJobs"] = lambda ids, fields: (
+        [[[log]]] if fields == ["oplog"] else follows(ids, fields)
+    )
+    code, out, _err = run(table, "verify", "--json", "--error-codes")
+    finding = {
+        "severity": "error",
+        "code": "ENODELVM",
+        "kind": "node",
+        "name": "n1",
+        "text": "no group: x",
+    }
+    assert code == 1
+    assert json.loads(out) == {
+        "is_successful": False,
+        "errors": 2,
+        "warnings": 0,
+        "findings": [{**finding, "job": 8}, {**finding, "job": 9}],
+        "jobs": [{"id": 8, "error": None}, {"id": 9, "error": None}],
+    }
 
 
 def test_info_begins_as_ever(master: FakeMaster, run: Run) -> None:

@@ -54,7 +54,13 @@ def test_overview_names_nodes_that_cannot_be_lost(master: FakeMaster, run: Run) 
 
 
 def test_overview_lists_the_findings_of_the_last_verify(master: FakeMaster, run: Run) -> None:
-    one = {"severity": "error", "text": "node node1: does not answer", "job": 7}
+    one = {
+        "severity": "error",
+        "kind": "node",
+        "name": "node1",
+        "text": "does not answer",
+        "job": 7,
+    }
     verify = {"ended": 0.0, "errors": 1, "warnings": 0, "findings": [one]}
     master.replies["QueryOverview"] = {**answer(), "verify": verify}
     _, out, _ = run(gnt_cluster, "overview")

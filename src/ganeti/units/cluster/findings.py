@@ -15,7 +15,8 @@ from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
-from ganeti.model.verify_codes import VerifyCode
+from ganeti.model.verify_codes import Severity, VerifyCode
+from ganeti.model.verify_lines import finding_line
 from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.rpc.procedures.instances import RunningInstance
 from ganeti.rpc.procedures.programs import OsInfo
@@ -47,10 +48,9 @@ class Finding:
 
     def line(self, *, with_code: bool) -> str:
         """Return the finding as a line of the job's log; the form with codes is for scripts."""
-        severity = "ERROR" if self.is_error else "WARNING"
-        if with_code:
-            return f"  - {severity}:{self.code}:{self.kind}:{self.name}:{self.text}"
-        return f"  - {severity}: {self.kind} {self.name}: {self.text}"
+        severity = Severity.ERROR if self.is_error else Severity.WARNING
+        code = self.code if with_code else None
+        return finding_line(severity, code, self.kind, self.name, self.text)
 
 
 def config_findings(snapshot: Snapshot) -> Iterator[Finding]:
