@@ -5,7 +5,10 @@ written. A read piece is compared with its digest before any byte of it is used.
 """
 
 import contextlib
+import errno
+import fcntl
 import hashlib
+import mmap
 import os
 import queue
 import threading
@@ -36,51 +39,92 @@ from ganeti.protocols.qcow2 import (
 
 KEPT_PIECES = 2
 """Pieces of an image in memory: the data and the tables are in different ones."""
-_PIECES_AHEAD = 4
+_PIECES_AHEAD, _WRITERS = 4, 3
 _HOLE = 64 << 20
 """Maximum number of zeros in one piece of a stream."""
 
 
-class _Digests:
-    """Digests of pieces, computed and written in a thread of its own."""
+class _Pieces:
+    """Writes pieces of a new image and computes their digests, several at once, in threads of its own.
+
+    The pieces pass by the page cache where the file system allows that: a backup is not read soon, and copying it
+    there costs more of the processor than the digests.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._waiting: queue.Queue[tuple[int, bytes | bytearray] | None] = queue.Queue(
-            _PIECES_AHEAD
-        )
         self._failure: OSError | None = None
         self.found: dict[int, str] = {}
-        self._thread = threading.Thread(target=self._work, name="pieces", daemon=True)
-        self._thread.start()
+        self._free = queue.SimpleQueue[mmap.mmap]()
+        self._unused = _PIECES_AHEAD + _WRITERS
+        self._waiting = queue.SimpleQueue[tuple[int, mmap.mmap, int] | None]()
+        _set_direct(descriptor, direct=True)
+        self._threads = [
+            threading.Thread(target=self._work, name="pieces", daemon=True) for _ in range(_WRITERS)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def put(self, number: int, piece: bytes | bytearray) -> None:
+    def room(self) -> mmap.mmap:
+        """Return a buffer for a piece, aligned to a page; wait until one is free. OSError if a write failed."""
+        self._check()
+        if self._unused and self._free.empty():
+            self._unused -= 1
+            return mmap.mmap(-1, PIECE)
+        room = self._free.get()
+        self._check()
+        return room
+
+    def put(self, number: int, piece: mmap.mmap, length: int) -> None:
+        """Write the first `length` bytes of a buffer of `room`, which is then free again."""
+        self._check()
+        self._waiting.put((number, piece, length))
+
+    def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
-        self._waiting.put((number, piece))
 
     def finish(self) -> None:
-        if self._thread.is_alive():
+        """Return when everything is written; idempotent."""
+        for _ in self._threads:
             self._waiting.put(None)
-            self._thread.join()
-        if self._failure is not None:
-            raise self._failure
+        for thread in self._threads:
+            thread.join()
+        self._check()
 
     def _work(self) -> None:
         while (one := self._waiting.get()) is not None:
-            number, piece = one
+            number, room, length = one
             if self._failure is None:
-                try:
-                    _write(self._descriptor, piece, number * PIECE)
-                except OSError as err:
-                    self._failure = err
-            self.found[number] = hashlib.sha256(piece).hexdigest()
+                with memoryview(room)[:length] as piece:
+                    try:
+                        _write(self._descriptor, piece, number * PIECE)
+                    except OSError as err:
+                        self._failure = err
+                    self.found[number] = hashlib.sha256(piece).hexdigest()
+            self._free.put(room)
 
 
-def _write(descriptor: int, data: bytes | bytearray, at: int) -> None:
-    view = memoryview(data)
+def _set_direct(descriptor: int, *, direct: bool) -> bool:
+    """Let writes pass by the page cache, or not; return whether the file system allows it."""
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_DIRECT
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT if direct else flags)
+    except OSError:
+        return False
+    return True
+
+
+def _write(descriptor: int, data: memoryview, at: int) -> None:
+    view = data
     while view:
-        count = os.pwrite(descriptor, view, at)
+        try:
+            count = os.pwrite(descriptor, view, at)
+        except OSError as err:
+            # A file system may accept the flag, and refuse this alignment.
+            if err.errno != errno.EINVAL or not _set_direct(descriptor, direct=False):
+                raise
+            count = os.pwrite(descriptor, view, at)
         view, at = view[count:], at + count
 
 
@@ -90,10 +134,10 @@ class ImageWriter:
     def __init__(self, descriptor: int, size: int, backing: str) -> None:
         self._descriptor, self._size, self._backing = descriptor, size, backing
         self._tables: dict[int, Table] = {}
-        self._first = bytearray(CLUSTER)
+        self._pieces = _Pieces(descriptor)
+        self._first = self._pieces.room()
         self._piece, self._number = self._first, 0
-        self._end = CLUSTER
-        self._digests = _Digests(descriptor)
+        self._filled = self._first_filled = self._end = CLUSTER
 
     def extent(self, offset: int, length: int) -> None:
         """Announce `length` bytes of the disk at `offset`, whole clusters, which `append` then gets."""
@@ -113,16 +157,20 @@ class ImageWriter:
         """Write data of the announced extents."""
         view = memoryview(data)
         while view:
-            part = view[: PIECE - len(self._piece)]
-            self._piece += part
-            view = view[len(part) :]
-            if len(self._piece) == PIECE:
+            if self._filled == PIECE:
                 self._flush()
+            part = view[: PIECE - self._filled]
+            self._piece[self._filled : self._filled + len(part)] = part
+            self._filled += len(part)
+            view = view[len(part) :]
 
     def _flush(self) -> None:
+        """Write the piece, except for the first one, whose header comes last; begin the next one."""
         if self._number:
-            self._digests.put(self._number, self._piece)
-        self._number, self._piece = self._number + 1, bytearray()
+            self._pieces.put(self._number, self._piece, self._filled)
+        else:
+            self._first_filled = self._filled
+        self._number, self._piece, self._filled = self._number + 1, self._pieces.room(), 0
 
     def _checked(self, offset: int, length: int) -> int:
         if (
@@ -144,7 +192,7 @@ class ImageWriter:
 
     def finish(self) -> tuple[int, tuple[str, ...]]:
         """Write the tables and the header; return the length and the digests once the file is synced."""
-        if self._number * PIECE + len(self._piece) != self._end:
+        if self._number * PIECE + self._filled != self._end:
             raise HostError("the data of the image is not complete")
         directory = new_table() * clusters(clusters(self._size, REGION), ENTRIES)
         for number, table in sorted(self._tables.items()):
@@ -163,12 +211,14 @@ class ImageWriter:
         )
         self._tail(counted)
         self._first[:CLUSTER] = header(layout)
-        if self._number and self._piece:
-            self._flush()
-        self._digests.put(0, self._first)
-        self._digests.finish()
+        if self._number:
+            self._pieces.put(self._number, self._piece, self._filled)
+        else:
+            self._first_filled = self._filled
+        self._pieces.put(0, self._first, self._first_filled)
+        self._pieces.finish()
         os.fsync(self._descriptor)
-        found = self._digests.found
+        found = self._pieces.found
         return self._end, tuple(found[number] for number in sorted(found))
 
     def _tail(self, data: bytes) -> None:
@@ -176,9 +226,9 @@ class ImageWriter:
         self.append(data)
 
     def close(self) -> None:
-        """End the thread; idempotent."""
+        """End the threads; idempotent."""
         with contextlib.suppress(OSError):
-            self._digests.finish()
+            self._pieces.finish()
 
 
 @dataclass

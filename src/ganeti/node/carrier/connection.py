@@ -22,6 +22,7 @@ from ganeti.node.carrier.greeting import Greeting
 from ganeti.node.carrier.order import TlsFiles
 
 CONNECT_S = 60.0
+_SMALL = 4096
 SILENCE_S = 600.0
 """Time without any traffic after which the transfer is abandoned (A61)."""
 LAST_WORDS_S = 2.0
@@ -95,8 +96,10 @@ class Connection:
         self.tell(*parts)
 
     def tell(self, *parts: Piece) -> None:
-        """Send all of it."""
+        """Send all of it; small parts together, since each write is a record of TLS and a packet."""
         with self._in_time():
+            if sum(map(len, parts)) <= _SMALL:
+                parts = (b"".join(parts),)
             for part in parts:
                 self._stream.sendall(part)
 
