@@ -133,6 +133,10 @@ class Surveys(Protocol):
         """Return what the loss of a node would mean; GanetiError."""
         ...
 
+    async def impacts(self) -> dict[str, Any]:
+        """Return what the loss of each node would mean, as counts; GanetiError."""
+        ...
+
 
 class SessionMemory(Protocol):
     """The stored sessions of the web console (`jobs.queue.JobQueue`)."""

@@ -61,7 +61,7 @@ class RestMethods:
             "QueryFigures": (self._figures, 0, 0),
             "OpenConsole": (self._open_console, 3, 3),
             "QueryOverview": (self._overview, 0, 0),
-            "QueryImpact": (self._impact, 1, 1),
+            "QueryImpact": (self._impact, 0, 1),
             "QueryHistory": (self._history, 5, 5),
             "QueryAudit": (self._audit, 1, 1),
             "QuerySessions": (self._query_sessions, 0, 0),
@@ -91,7 +91,9 @@ class RestMethods:
         return {**await self.survey.overview(), "verify": self.last_verify()}
 
     async def _impact(self, args: Arguments, _caller: Caller) -> dict[str, Any]:
-        return await self.survey.impact(args.text(0))
+        """Return the effect of the loss of a node on its instances; without a name, counts for all nodes."""
+        name = args.text(0, "")
+        return await (self.survey.impact(name) if name else self.survey.impacts())
 
     async def _history(self, args: Arguments, _caller: Caller) -> dict[str, Any]:
         """Return the figures of an instance or a node between two times, each null for its default."""

@@ -12,6 +12,7 @@ from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import NODE
 
 _IMPACT = ("Instance", "Role", "Outcome", "Node", "Why")
+_OUTCOMES = ("failover", "restart", "degraded", "unplaced", "lost")
 
 
 def add_overview_command(table: CommandTable) -> None:
@@ -21,7 +22,9 @@ def add_overview_command(table: CommandTable) -> None:
 
 def add_impact_command(table: CommandTable) -> None:
     """Add the command about a node."""
-    table.command("impact", NODE, *TABLE_OPTIONS)(impact)
+    table.command(
+        "impact", NODE._replace(nargs="?", help="name of the node (default: all)"), *TABLE_OPTIONS
+    )(impact)
 
 
 def overview(args: argparse.Namespace) -> int:
@@ -81,8 +84,11 @@ def impact(args: argparse.Namespace) -> int:
 
     The outcome is `failover` (to the secondary node), `restart` (on another node, from shared storage), `degraded`
     (the instance keeps running without its second copy), `unplaced` (no node has room) or `lost` (its disks exist only
-    on the node). The exit code is 0 in any case; nothing is changed.
+    on the node). Without a node, the command shows how many instances of each node have which outcome; `?` is a node
+    with N+1 violations beyond the 100 most loaded ones. The exit code is 0 in any case; nothing is changed.
     """
+    if args.node_name is None:
+        return _impacts(args)
     with LuxiClient() as client:
         found = client.call("QueryImpact", args.node_name)
     if args.is_json:
@@ -93,4 +99,18 @@ def impact(args: argparse.Namespace) -> int:
         for one in found["instances"]
     ]
     print_rows(_IMPACT, rows, args)
+    return 0
+
+
+def _impacts(args: argparse.Namespace) -> int:
+    with LuxiClient() as client:
+        found = client.call("QueryImpact")
+    if args.is_json:
+        print_json(found)
+        return 0
+    rows = [
+        [one["name"], *("?" if one[how] is None else str(one[how]) for how in _OUTCOMES)]
+        for one in found["nodes"]
+    ]
+    print_rows(("Node", *(how.capitalize() for how in _OUTCOMES)), rows, args)
     return 0

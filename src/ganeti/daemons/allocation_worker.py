@@ -24,7 +24,7 @@ from ganeti.placement.description import Cluster, Instance
 from ganeti.placement.load.message import KeptInstances, read
 from ganeti.placement.places import Excluded, Rules
 from ganeti.placement.state import State
-from ganeti.placement.survey import impact, overview
+from ganeti.placement.survey import impact, impacts, overview
 
 SPARED = Excluded(lone_nodes=True)
 """Allow a cluster of one node; upstream refuses it."""
@@ -55,6 +55,8 @@ def computed(question: Mapping[str, Any], kept: KeptInstances | None = None) -> 
 
 def surveyed(state: State, request: Mapping[str, Any]) -> Any:
     """Return the answer to a request of the master's surveys."""
+    if request["type"] == "impacts":
+        return impacts(state)
     if request["type"] == "impact":
         names = [one.name for one in state.nodes]
         return impact(state, names.index(request["node"]))

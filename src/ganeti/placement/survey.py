@@ -1,6 +1,7 @@
 """A cluster at a glance: its room, how many more instances fit, and what the loss of each node would mean."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,15 @@ from ganeti.placement.capacity import fill, open_nodes
 from ganeti.placement.description import Instance
 from ganeti.placement.places import Excluded, Rules
 from ganeti.placement.redundancy import Unplaced, fail_over, move_away, unrecoverable_nodes
-from ganeti.placement.state import MIRROR_EXTERNAL, MIRROR_INTERNAL, State
+from ganeti.placement.state import MIRROR_EXTERNAL, MIRROR_INTERNAL, Indices, State
 from ganeti.placement.totals import totals
 
 FITS_LIMIT = 1000
 """Counting ends here: a page shows `1000 or more`."""
+EXACT_LIMIT = 100
+"""Nodes with N+1 violations whose instances are tried one by one, the most loaded first: some 15 ms a node."""
 LOST = "its disks exist only on this node"
+_PLACED = ("failover", "restart", "unplaced")
 DEGRADED = "it loses its second copy and keeps running"
 
 
@@ -74,6 +78,52 @@ def impact(state: State, node: int) -> list[dict[str, Any]]:
         }
         for index, role, target, how, why in _fates(state, node)
     ]
+
+
+def impacts(state: State) -> list[dict[str, Any]]:
+    """Return for each node how many of its instances have which outcome in `impact`, in the order of the nodes.
+
+    A node whose loss certainly leaves nothing unplaced is counted at once, so 1,000 nodes take a tenth of a second.
+    `unplaced`, `failover` and `restart` are None for nodes beyond `EXACT_LIMIT`: they have N+1 violations.
+    """
+    weak = np.zeros(len(state.nodes), dtype=bool)
+    weak[list(unrecoverable_nodes(state))] = True
+    weak |= state.offline  # the check of redundancy passes over them
+    loaded = np.flatnonzero(weak)
+    loaded = loaded[np.argsort(-state.instance_memory[loaded], kind="stable")]
+    exact = {int(node) for node in loaded[:EXACT_LIMIT]}
+    sure = _sure_counts(state)
+    return [
+        {"name": node.name, **_outcomes(state, number, sure, exact, is_weak=bool(weak[number]))}
+        for number, node in enumerate(state.nodes)
+    ]
+
+
+def _sure_counts(state: State) -> dict[str, Indices]:
+    """Return, by outcome and node, the counts of a cluster that loses any one node without an N+1 violation."""
+    mirror, size = state.instances.mirror, len(state.nodes)
+    there, copied = state.primary >= 0, state.secondary >= 0
+    fails_over = there & copied & (mirror == MIRROR_INTERNAL)
+    restarts = there & (mirror == MIRROR_EXTERNAL)
+    return {
+        "failover": np.bincount(state.primary[fails_over], minlength=size),
+        "restart": np.bincount(state.primary[restarts], minlength=size),
+        "degraded": np.bincount(state.secondary[copied], minlength=size),
+        "unplaced": np.zeros(size, dtype=np.intp),
+        "lost": np.bincount(state.primary[there & ~fails_over & ~restarts], minlength=size),
+    }
+
+
+def _outcomes(
+    state: State, node: int, sure: dict[str, Indices], exact: Container[int], *, is_weak: bool
+) -> dict[str, int | None]:
+    if node in exact:
+        found = Counter(how for _index, _role, _target, how, _why in _fates(state, node))
+        return {how: found[how] for how in sure}
+    return {
+        how: None if is_weak and how in _PLACED else int(counts[node])
+        for how, counts in sure.items()
+    }
 
 
 def _fates(state: State, node: int) -> Iterator[tuple[int, str, int | None, str, str]]:

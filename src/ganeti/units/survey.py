@@ -21,7 +21,7 @@ class Surveyor(Protocol):
     """Computes surveys (`ganeti.daemons.built_in_allocator`)."""
 
     async def survey(self, message: dict[str, Any]) -> Any:
-        """Return the answer to a request of the type `overview` or `impact`; PrereqError."""
+        """Return the answer to a request of the type `overview`, `impact` or `impacts`; PrereqError."""
         ...
 
 
@@ -54,6 +54,10 @@ class Survey:
         node = resolve_node(self.snapshot, name).name
         found = await self._recent(node, {"type": "impact", "node": node})
         return {"node": node, "instances": found}
+
+    async def impacts(self) -> dict[str, Any]:
+        """Return how many instances of each node have which outcome if it is lost; PrereqError, RpcError."""
+        return {"nodes": await self._recent("all nodes", {"type": "impacts"})}
 
     async def _recent(self, key: str, request: dict[str, Any]) -> Any:
         async with self._turn:

@@ -281,6 +281,9 @@ class Master:
     async def impact(self, name: str, /) -> dict[str, Any]:
         return {"node": resolve_node(self.config.snapshot, name).name, "instances": []}
 
+    async def impacts(self) -> dict[str, Any]:
+        return {"nodes": []}
+
     def methods(self, *, rest_uid: int | None = None) -> LuxiMethods:
         clock = FrozenClock()
         rest = RestMethods(

@@ -78,3 +78,13 @@ def test_impact_is_a_table(master: FakeMaster, run: Run) -> None:
     assert master.args_of("QueryImpact") == ["node1"]
     _, out, _ = run(gnt_node, "impact", "node1", "--json")
     assert json.loads(out)["instances"] == rows
+
+
+def test_impact_without_a_node_counts_outcomes_of_all_nodes(master: FakeMaster, run: Run) -> None:
+    counts = {"failover": None, "restart": None, "degraded": 1, "unplaced": None, "lost": 2}
+    master.replies["QueryImpact"] = {"nodes": [{"name": "node1", **counts}]}
+    code, out, _ = run(gnt_node, "impact", "--separator=|")
+    assert (code, out) == (0, "Node|Failover|Restart|Degraded|Unplaced|Lost\nnode1|?|?|1|?|2\n")
+    assert master.args_of("QueryImpact") == []
+    _, out, _ = run(gnt_node, "impact", "--json")
+    assert json.loads(out)["nodes"][0]["lost"] == 2

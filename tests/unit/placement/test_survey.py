@@ -8,7 +8,7 @@ import pytest
 from ganeti.placement.description import Cluster, Group, Instance, Node
 from ganeti.placement.redundancy import unplaced_by_loss
 from ganeti.placement.state import State
-from ganeti.placement.survey import FITS_LIMIT, impact, overview
+from ganeti.placement.survey import FITS_LIMIT, impact, impacts, overview
 from tests.support.generated_clusters import Kind, cluster
 
 STANDARD = Instance(name="new", memory=1024, disk=1024, vcpus=1, template="drbd", disks=(1024,))
@@ -85,6 +85,24 @@ def test_impact_agrees_with_the_check_of_redundancy(seed: int) -> None:
         assert len({one["name"] for one in rows}) == len(rows)
         here = (state.primary == number) | (state.secondary == number)
         assert len(rows) == here.sum()
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("fullest", [0.5, 0.9, 0.97])
+def test_impacts_count_what_impact_lists(seed: int, fullest: float) -> None:
+    state = State(cluster(seed, Kind(groups=2, closed=0.0, stopped=0.2, tags=0.0, fullest=fullest)))
+    for number, found in enumerate(impacts(state)):
+        wanted = Counter(one["how"] for one in impact(state, number))
+        assert found.pop("name") == state.nodes[number].name
+        assert Counter({how: count for how, count in found.items() if count}) == wanted
+
+
+def test_impacts_leave_counts_open_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = three_nodes(free=1_500)
+    assert impacts(state)[0]["unplaced"] == 2
+    monkeypatch.setattr("ganeti.placement.survey.EXACT_LIMIT", 0)
+    first = impacts(state)[0]
+    assert (first["unplaced"], first["failover"], first["lost"]) == (None, None, 1)
 
 
 def test_overview_counts_room_and_names_what_cannot_be_lost() -> None:

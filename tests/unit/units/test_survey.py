@@ -61,6 +61,8 @@ async def test_impact_has_the_instances_of_the_node(master: Master) -> None:
     survey = Survey(master.services, Inline())
     found = await survey.impact(snapshot.nodes[instance.primary_node].name)
     assert [one["name"] for one in found["instances"]] == [NAME]
+    counts = {one.pop("name"): one for one in (await survey.impacts())["nodes"]}
+    assert sum(counts[found["node"]].values()) == 1
     succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
     assert (await survey.impact(found["node"]))["instances"] == []
     with pytest.raises(PrereqError):

@@ -37,6 +37,12 @@ async def _impact(call: Call) -> dict[str, Any]:
     return found
 
 
+async def _impacts(call: Call) -> list[dict[str, Any]]:
+    found = await call.services.master.ask("QueryImpact")
+    nodes: list[dict[str, Any]] = found["nodes"]
+    return nodes
+
+
 def _requested_role(call: Call) -> dict[str, Any]:
     if not isinstance(call.body, str):
         raise bad_request('Body contents: pass a role as a JSON string, for example "drained"')
@@ -71,6 +77,8 @@ OPERATIONS: tuple[Operation, ...] = (
     read(f"{_NODE}/role", "nodes_name_role", "Return a node's role", _role, LOCK, result="value"),
     read(f"{_NODE}/impact", "nodes_name_impact", "Return what the loss of a node would mean for its instances",
          _impact, right=Right.READ),
+    read("/2/impact", "impact", "Return how many instances the loss of each node would move, stop or lose", _impacts,
+         right=Right.READ, result="list"),
     tags_of("node", f"{_NODE}/tags", "nodes_name_tags"),
 )  # fmt: skip
 
