@@ -27,6 +27,7 @@ from ganeti.bootstrap.renew_files import ensure_rest_pair
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
 from ganeti.web.application import Application
 from ganeti.web.audit import Audit
+from ganeti.web.bridge import BRIDGES_OF_USER
 from ganeti.web.events import EventHub
 from ganeti.web.logins import Logins
 from ganeti.web.master import MasterConnections
@@ -91,6 +92,7 @@ async def _serve(
     audit, ui = Audit(paths.log / AUDIT_LOG), UiFiles(UI_DIRECTORY)
     services = Services(master, logins, sessions, openid, ui, audit, may, hub, clock)
     application = Application(OPERATIONS, services)
+    services.consoles_of_user = args.max_consoles_per_user
     limits = Limits(args.max_connections, args.max_connections_per_address)
     server = rest_server(application, limits)
     services.connections = lambda: server.connections
@@ -166,6 +168,13 @@ def _parser() -> argparse.ArgumentParser:
         default=Limits.connections_of_address,
         metavar="N",
         help="maximum number of clients from one address (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-consoles-per-user",
+        type=int,
+        default=BRIDGES_OF_USER,
+        metavar="N",
+        help="maximum number of open consoles of one user (default: %(default)s)",
     )
     parser.add_argument(
         "--session-idle",

@@ -21,6 +21,8 @@ IDLE_S = 15 * 60.0
 STALLED_S = 20.0
 CLOSE_S = 1.0
 BRIDGES_LIMIT = 500
+BRIDGES_OF_USER = 20
+"""Open consoles of one user, unless `ganeti-rapi --max-consoles-per-user` says otherwise."""
 MESSAGE_LIMIT = 64 * 1024
 PING_S = 30.0
 _CHUNK = 64 * 1024

@@ -48,7 +48,7 @@ _REFUSALS = {
     "413": "the body is too long",
     "415": "the body is not JSON",
     "422": "the idempotency key was used for another request",
-    "429": "too many failed logins from this address or with this name",
+    "429": "too many failed logins from this address or with this name, or too many open consoles of the user",
     "501": "this server does not support the request",
     "502": "the master does not answer",
     "503": "the queue is full or drained, or too many requests wait",

@@ -1,10 +1,12 @@
 """Services for operations."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ganeti.base.clock import Clock, SystemClock
 from ganeti.web.audit import Audit
+from ganeti.web.bridge import BRIDGES_OF_USER
 from ganeti.web.events import EventHub
 from ganeti.web.logins import Logins
 from ganeti.web.master import MasterConnections
@@ -36,8 +38,10 @@ class Services:
     connections: Callable[[], int] = lambda: 0
     """Return the number of clients."""
     tickets: Tickets = field(default_factory=Tickets)
-    bridges: int = 0
-    """Number of open consoles."""
+    bridges: Counter[str] = field(default_factory=Counter)
+    """Number of open consoles by user."""
+    consoles_of_user: int = BRIDGES_OF_USER
+    """Limit of open consoles of one user."""
     requests: dict[tuple[str, int], int] = field(default_factory=dict)
     """Number of answered requests by method and status."""
 

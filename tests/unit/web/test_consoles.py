@@ -190,7 +190,7 @@ async def test_page_types_into_a_guest_and_sees_its_answer(rig: RestRig, guest: 
     await page.close_code()
     async with asyncio.timeout(20):
         await guest.ended.wait()
-    assert rig.services.bridges == 0
+    assert rig.services.bridges.total() == 0
 
 
 async def test_program_with_a_password_may_use_a_ticket_too(rig: RestRig, guest: Guest) -> None:
@@ -219,6 +219,44 @@ async def test_second_window_takes_the_serial_console_over(rig: RestRig, guest: 
     second.send(b"still here")
     await second.until(b"STILL HERE")
     assert guest.connections == 2
+
+
+async def test_user_with_too_many_consoles_is_refused_and_others_are_not(
+    rig: RestRig, guest: Guest
+) -> None:
+    rig.services.consoles_of_user = 1
+    browser, _ = await login(rig)
+    first = await socket(rig, await ticket(rig, browser), browser)
+    await first.until(b"login: ")
+    again, _ = await login(rig)  # another session of the same user
+    path = f"/2/instances/{INSTANCE}/console-ticket"
+    refused = await rig.ask("POST", path, {"kind": "serial"}, user=None, headers=again)
+    assert (refused.status, refused.headers["retry-after"]) == (429, "30")
+    assert "1 consoles are open, which is the limit for one user" in refused.json["explain"]
+    rig.services.consoles_of_user = 2
+    late = await ticket(rig, again)
+    rig.services.consoles_of_user = 1
+    assert (await socket(rig, late, again)).answer.status == 429
+    other = {"Authorization": credentials(OPERATOR)}
+    second = await socket(rig, await ticket(rig, other), other)
+    await second.until(b"login: ")
+    first.send(b"", CLOSE)
+    await first.close_code()
+    async with asyncio.timeout(20):
+        while rig.services.bridges.total() > 1:  # noqa: ASYNC110 - the end of the request has no event
+            await asyncio.sleep(0)
+    third = await socket(rig, await ticket(rig, browser), browser)
+    await third.until(b"login: ")
+    assert guest.connections == 3
+
+
+async def test_server_with_too_many_consoles_refuses_everybody(rig: RestRig, guest: Guest) -> None:
+    rig.services.bridges["others"] = bridge.BRIDGES_LIMIT
+    browser, _ = await login(rig)
+    path = f"/2/instances/{INSTANCE}/console-ticket"
+    refused = await rig.ask("POST", path, {"kind": "vnc"}, user=None, headers=browser)
+    assert refused.status == 503
+    assert guest.connections == 0
 
 
 @pytest.mark.requirement("A68")

@@ -1,6 +1,7 @@
 """Consoles of instances for pages: tickets, the WebSocket, pictures of screens."""
 
 import base64
+from collections import Counter
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -16,6 +17,7 @@ from ganeti.web.operations import Call, Operation, read
 from ganeti.web.refusals import Refusal, bad_request, not_found
 from ganeti.web.resources.instances import INSTANCE
 from ganeti.web.scope import has_instance
+from ganeti.web.services import Services
 from ganeti.web.tickets import LIFE_S, Ticket
 
 _KINDS = ("serial", "vnc")
@@ -34,6 +36,7 @@ async def _issue(call: Call) -> Encoded:
     body = call.object_body()
     if set(body) != {"kind"} or body["kind"] not in _KINDS:
         raise bad_request('the body must be {"kind": "serial"} or {"kind": "vnc"}')
+    _check_room(call.services, call.user.name)  # a page cannot read the refusal of a WebSocket
     (name,) = call.items
     await call.services.master.ask("QueryInstances", [name], ["name"], False)
     end = call.services.clock.monotonic() + LIFE_S
@@ -60,15 +63,13 @@ async def _serve(call: Call, request: web.BaseRequest) -> web.StreamResponse:
     )
     if scope.is_restricted and not await has_instance(call, ticket.instance):
         raise not_found(f"instance {ticket.instance} does not exist for this user")
-    if services.bridges >= bridge.BRIDGES_LIMIT:
-        why = "too many open consoles; close some"
-        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, {"Retry-After": "30"})
+    _check_room(services, call.user.name)
     socket = web.WebSocketResponse(
         max_msg_size=bridge.MESSAGE_LIMIT, compress=False, heartbeat=bridge.PING_S
     )
     if not socket.can_prepare(request):
         raise bad_request("this is not a WebSocket; the path of a ticket is for one")
-    services.bridges += 1
+    services.bridges[call.user.name] += 1
     try:
         door = await services.master.act(
             "OpenConsole",
@@ -83,8 +84,18 @@ async def _serve(call: Call, request: web.BaseRequest) -> web.StreamResponse:
         finally:
             node[1].transport.abort()
     finally:
-        services.bridges -= 1
+        services.bridges -= Counter((call.user.name,))
     return socket
+
+
+def _check_room(services: Services, user: str) -> None:
+    """Raise Refusal (429, 503) if the user or all users together have too many open consoles."""
+    if (open_ones := services.bridges[user]) >= services.consoles_of_user:
+        why = f"user {user}: {open_ones} consoles are open, which is the limit for one user; close one first"
+        raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, why, {"Retry-After": "30"})
+    if services.bridges.total() >= bridge.BRIDGES_LIMIT:
+        why = f"{bridge.BRIDGES_LIMIT} consoles are open, which is the limit of this server; try again later"
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, {"Retry-After": "30"})
 
 
 def _used(call: Call) -> None:
