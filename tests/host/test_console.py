@@ -137,6 +137,10 @@ def test_instance_lives_from_creation_to_removal_in_the_console(
     assert "life1.example.com" not in cluster.names("instance")
 
 
+def test_map_shows_failures_and_moves_instances(cluster: LocalCluster, tmp_path: Path) -> None:
+    play(cluster, "map", tmp_path)
+
+
 def test_charts_of_a_guest_grow(cluster: LocalCluster, tmp_path: Path) -> None:
     name = "charts1.example.com"
     cluster.ok("gnt-instance", "add", "-t", "sharedfile", "-s", "64m", "-o", "tiny+default",

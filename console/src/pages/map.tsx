@@ -1,11 +1,15 @@
-/** The whole cluster as one picture: groups, their nodes, and a square for each instance. */
-import { useMemo, useState } from "preact/hooks";
+/** The whole cluster as one picture: groups, racks, their nodes, and a square for each instance. */
+import { Component } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { may } from "../actions/actions";
+import { useLoads } from "../api/loads";
 import { useAnswer, useChanges } from "../api/objects";
-import { compare, percent, short, size } from "../core/format";
+import { plural, short, size } from "../core/format";
 import { setParameter, usePlace } from "../core/route";
 import type { AnyRow } from "../core/state";
 import { useStore } from "../core/store";
+import { arrivals, COLOURS, groupsOf, loadOf, notRestarted, rackOf, tally, tintOf } from "../core/topology";
+import type { Colour, Fate, Knowledge, Outcomes, Tile, Tint } from "../core/topology";
 import { t } from "../texts/en";
 import { Badge, InstanceStatus, instanceTone, NodeRole, ObjectLink, PageTitle, Problem } from "../ui/bits";
 import type { Tone } from "../ui/bits";
@@ -14,69 +18,19 @@ import { MoveDialog } from "../ui/move";
 import { useTable } from "../ui/rows";
 import type { Survey } from "./health";
 
-const COLOURS = ["memory", "cpus", "status", "slack"] as const;
-type Colour = (typeof COLOURS)[number];
-
 const SURVEY_MS = 5000;
+/** Time that the pointer rests on a node before the page asks what its failure would mean. */
+const REST_MS = 250;
 const SQUARE = 9;
 const STEP = 11;
 const PER_LINE = 14;
-const WARN = 75;
-const BAD = 90;
-
-interface Tile {
-  readonly node: AnyRow;
-  readonly name: string;
-  readonly instances: readonly AnyRow[];
-}
-
-/** The nodes by group and rack, each with its instances in the order of their names. */
-export function tilesOf(nodes: Iterable<AnyRow>, instances: Iterable<AnyRow>): Map<string, Tile[]> {
-  const byNode = new Map<string, AnyRow[]>();
-  for (const row of instances) {
-    const node = String(row["pnode"]);
-    const found = byNode.get(node);
-    if (found) found.push(row);
-    else byNode.set(node, [row]);
-  }
-  const groups = new Map<string, Tile[]>();
-  const inOrder = [...nodes].sort((one, other) => compare(rackOf(one), rackOf(other)) || compare(one["name"], other["name"]));
-  for (const node of inOrder) {
-    const name = String(node["name"]);
-    const own = (byNode.get(name) ?? []).sort((one, other) => compare(one["name"], other["name"]));
-    const group = String(node["group"] ?? "–");
-    const tiles = groups.get(group) ?? [];
-    tiles.push({ node, name, instances: own });
-    groups.set(group, tiles);
-  }
-  return new Map([...groups].sort(([one], [other]) => compare(one, other)));
-}
-
-/** The rack of a node, from a tag such as `rack:a12`. */
-export function rackOf(node: AnyRow): string {
-  const tag = ((node["tags"] as string[] | undefined) ?? []).find((one) => one.startsWith("rack:"));
-  return tag?.slice("rack:".length) ?? "";
-}
-
-/** How full a node is, in percent, by what the map is coloured by; null: it does not apply. */
-export function loadOf(tile: Tile, colour: Colour): number | null {
-  const { node, instances } = tile;
-  if (colour === "memory") return node["mtotal"] ? percent(Number(node["mtotal"]) - Number(node["mfree"] ?? 0), Number(node["mtotal"])) : null;
-  if (colour === "cpus") {
-    const sum = instances.reduce((all, one) => all + (one["admin_state"] === "up" ? Number(one["be/vcpus"] ?? 0) : 0), 0);
-    return node["ctotal"] ? percent(sum, Number(node["ctotal"])) : null;
-  }
-  return null;
-}
-
-function toneOf(tile: Tile, colour: Colour, weak: ReadonlySet<string>): string {
-  if (tile.node["offline"]) return "off";
-  if (colour === "slack") return weak.has(tile.name) ? "bad" : "low";
-  if (colour === "status") return tile.instances.some((one) => instanceTone(one["status"]) === "bad") ? "bad" : "low";
-  const load = loadOf(tile, colour);
-  if (load === null) return "off";
-  return load >= BAD ? "bad" : load >= WARN ? "warn" : load >= 40 ? "mid" : "low";
-}
+const LIST_LIMIT = 100;
+const DRAGGED = "text/x-instance";
+const LEGEND: Readonly<Record<Colour, readonly Tint[]>> = {
+  load: ["low", "mid", "warn", "bad", "off"], memory: ["low", "mid", "warn", "bad", "off"], cpus: ["low", "mid", "warn", "bad", "off"],
+  status: ["low", "bad", "off"], slack: ["low", "bad", "off"], impact: ["low", "mid", "bad", "off"],
+};
+const isBadStatus = (status: unknown) => instanceTone(status) === "bad";
 
 export function Map_() {
   const nodes = useTable("node");
@@ -86,17 +40,22 @@ export function Map_() {
   const chosen = query.get("node");
   const session = useStore((state) => state.session);
   const [move, setMove] = useState<{ row: AnyRow; target: string } | null>(null);
-  const changes = useChanges(SURVEY_MS);
-  const survey = useAnswer<Survey>(colour === "slack" && may(session, "get_overview") ? { method: "GET", path: "/2/overview" } : null, changes).value;
-  const weak = useMemo(() => new Set((survey?.groups ?? []).flatMap((one) => one.n1_violations)), [survey]);
-  const groups = useMemo(() => tilesOf(nodes.rows.values(), instances.rows.values()), [nodes.rows, instances.rows]);
+  const [pointed, setPointed] = useState<string | null>(null);
+  const known = useKnowledge(colour);
+  const before = useRef<ReadonlyMap<string, Tile>>(new Map());
+  const groups = useMemo(() => groupsOf(nodes.rows.values(), instances.rows.values(), before.current), [nodes.rows, instances.rows]);
+  const tiles = useMemo(() => new Map([...groups.values()].flat().flatMap((rack) => rack.tiles).map((tile) => [tile.name, tile])), [groups]);
+  before.current = tiles;
+  const selected = chosen ? tiles.get(chosen) : undefined;
+  const shown = pointed ?? selected?.name ?? null;
+  const fates = useFates(shown, shown ? nodes.rows.get(shown) : undefined);
+  const coming = useMemo(() => arrivals(fates.value ?? []), [fates.value]);
   if (!nodes.isLoaded || !instances.isLoaded) return <div class="page"><PageTitle text={t.nav.map} /><Loading /></div>;
   const mayMove = may(session, "put_instances_name_migrate");
-  const drop = (name: string, target: string) => {
+  const start = (name: string, target: string) => {
     const row = instances.rows.get(name);
     if (row && row["pnode"] !== target && mayMove) setMove({ row, target });
   };
-  const selected = [...groups.values()].flat().find((tile) => tile.name === chosen);
   return (
     <div class="page">
       <PageTitle text={t.nav.map}>
@@ -104,48 +63,145 @@ export function Map_() {
           {COLOURS.map((one) => <button key={one} class="chip" aria-pressed={colour === one} onClick={() => setParameter("by", one)}>{t.map.by[one]}</button>)}
         </div>
       </PageTitle>
+      <div class="legend">
+        <ul aria-label={t.map.legend}>
+          {LEGEND[colour].map((one) => <li key={one}><i class={one} aria-hidden="true" />{(t.map.tints[colour] as Record<string, string>)[one]}</li>)}
+        </ul>
+        <p class="faint">{mayMove ? t.map.hint : t.map.readOnly}</p>
+      </div>
+      <p class="said" aria-live="polite">{shown && fates.value ? spoken(shown, fates.value) : " "}</p>
       <div class={selected ? "with-panel" : ""}>
-        <div class="groups">
-          {[...groups].map(([group, tiles]) => (
+        <Picture onPoint={setPointed} onChoose={(name) => setParameter("node", name === chosen ? "" : name)} onDrop={start}>
+          {[...groups].map(([group, racks]) => (
             <section class="card" key={group} aria-label={`${t.map.group} ${group}`}>
-              <header><h3><ObjectLink kind="group" name={group} whole /></h3><small>{tiles.length} {t.nodes.title.toLowerCase()}</small></header>
-              <div class="tiles">
-                {tiles.map((tile) => (
-                  <NodeTile key={tile.name} tile={tile} tone={toneOf(tile, colour, weak)} colour={colour} isChosen={tile.name === chosen} onChoose={() => setParameter("node", tile.name === chosen ? "" : tile.name)} onDrop={(name) => drop(name, tile.name)} />
+              <header><h3><ObjectLink kind="group" name={group} whole /></h3><small>{plural(racks.reduce((sum, one) => sum + one.tiles.length, 0), "node")}</small></header>
+              <div class="racks">
+                {racks.map((rack) => (
+                  <div key={rack.name} class={rack.name ? "rack" : "rack unnamed"} {...(rack.name ? { role: "group", "aria-label": `${t.map.rack} ${rack.name}` } : {})}>
+                    {rack.name && <h4>{t.map.rack} {rack.name}</h4>}
+                    <div class="tiles">
+                      {rack.tiles.map((tile) => (
+                        <NodeTile
+                          key={tile.name} tile={tile} tint={tintOf(tile, colour, known, isBadStatus)} value={valueOf(tile, colour, known)}
+                          isChosen={tile.name === chosen} isFailing={tile.name === shown} arriving={coming.get(tile.name) ?? 0}
+                        />
+                      ))}
+                    </div>
+                  </div>
                 ))}
               </div>
             </section>
           ))}
-          <p class="faint">{mayMove ? t.map.hint : t.map.readOnly}</p>
-        </div>
-        {selected && <NodePanel tile={selected} mayMove={mayMove} targets={[...nodes.rows.keys()]} onMove={drop} />}
+          <AsTable tiles={tiles} colour={colour} known={known} />
+        </Picture>
+        {selected && <NodePanel tile={selected} mayMove={mayMove} targets={[...nodes.rows.keys()]} onMove={start} fates={selected.name === shown ? fates : null} />}
       </div>
       {move && <MoveDialog row={move.row} target={move.target} onClose={() => setMove(null)} />}
     </div>
   );
 }
 
-function NodeTile({ tile, tone, colour, isChosen, onChoose, onDrop }: {
-  tile: Tile; tone: string; colour: Colour; isChosen: boolean; onChoose: () => void; onDrop: (name: string) => void;
+/** What the chosen colour needs and the tables do not have. */
+function useKnowledge(colour: Colour): Knowledge {
+  const session = useStore((state) => state.session);
+  const changes = useChanges(SURVEY_MS);
+  const busy = useLoads(colour === "load" && may(session, "put_query"));
+  const survey = useAnswer<Survey>(colour === "slack" && may(session, "get_overview") ? { method: "GET", path: "/2/overview" } : null, changes).value;
+  const impact = useAnswer<Outcomes[]>(colour === "impact" && may(session, "get_impact") ? { method: "GET", path: "/2/impact" } : null, changes).value;
+  const weak = useMemo(() => (survey ? new Set(survey.groups.flatMap((one) => one.n1_violations)) : null), [survey]);
+  const outcomes = useMemo(() => (impact ? new Map(impact.map((one) => [one.name, one])) : null), [impact]);
+  return { busy, weak, outcomes };
+}
+
+function useFates(name: string | null, version: unknown) {
+  const session = useStore((state) => state.session);
+  const found = useAnswer<{ instances: Fate[] }>(name && may(session, "get_nodes_name_impact") ? { method: "GET", path: `/2/nodes/${encodeURIComponent(name)}/impact` } : null, version);
+  return { value: found.value?.instances ?? null, problem: found.problem, again: found.again };
+}
+
+function spoken(name: string, fates: readonly Fate[]): string {
+  const said = tally(fates).map(([how, count]) => `${count} ${t.map.outcomes[how] ?? how}`);
+  return `${t.map.ifFails(short(name))} ${said.join(", ") || t.map.nothing}`;
+}
+
+/** What stands in the corner of a tile. */
+function valueOf(tile: Tile, colour: Colour, known: Knowledge): string {
+  const load = loadOf(tile, colour, known);
+  if (load !== null) return `${load} %`;
+  const found = colour === "impact" ? known.outcomes?.get(tile.name) : undefined;
+  if (!found) return "";
+  const down = notRestarted(found);
+  return down === 0 ? "" : t.map.down(down);
+}
+
+/** The picture takes the events of all tiles, so that a tile costs no functions of its own. */
+function Picture({ children, onPoint, onChoose, onDrop }: {
+  children: preact.ComponentChildren; onPoint: (name: string | null) => void; onChoose: (name: string) => void; onDrop: (name: string, target: string) => void;
 }) {
-  const [isOver, setOver] = useState(false);
-  const load = loadOf(tile, colour);
-  const paths = useMemo(() => squares(tile.instances), [tile.instances]);
-  const lines = Math.max(1, Math.ceil(tile.instances.length / PER_LINE));
-  const label = `${tile.name}, ${t.role[String(tile.node["role"])] ?? ""}, ${tile.instances.length} ${t.instances.title.toLowerCase()}${load === null ? "" : `, ${t.map.by[colour]} ${load} %`}`;
+  const timer = useRef(0);
+  const over = useRef<Element | null>(null);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const tileAt = (event: Event) => (event.target as Element).closest?.<HTMLElement>("[data-node]") ?? null;
+  const point = (event: Event, wait: number) => {
+    const name = tileAt(event)?.dataset["node"] ?? null;
+    clearTimeout(timer.current);
+    timer.current = window.setTimeout(() => onPoint(name), wait);
+  };
+  const mark = (tile: Element | null) => {
+    if (over.current === tile) return;
+    over.current?.classList.remove("over");
+    tile?.classList.add("over");
+    over.current = tile;
+  };
   return (
-    <button
-      class={`tile ${tone}${isOver ? " over" : ""}`} aria-pressed={isChosen} title={label} onClick={onChoose}
-      onDragOver={(event) => { if (event.dataTransfer?.types.includes("text/x-instance")) { event.preventDefault(); setOver(true); } }}
-      onDragLeave={() => setOver(false)}
-      onDrop={(event) => { event.preventDefault(); setOver(false); onDrop(event.dataTransfer?.getData("text/x-instance") ?? ""); }}
+    <div
+      class="groups" onClick={(event) => { const tile = tileAt(event); if (tile) onChoose(tile.dataset["node"] ?? ""); }}
+      onMouseOver={(event) => point(event, REST_MS)} onMouseLeave={(event) => point(event, REST_MS)}
+      onFocusIn={(event) => point(event, REST_MS)} onFocusOut={() => { clearTimeout(timer.current); onPoint(null); }}
+      onDragOver={(event) => {
+        const tile = event.dataTransfer?.types.includes(DRAGGED) ? tileAt(event) : null;
+        if (tile) event.preventDefault();
+        mark(tile);
+      }}
+      onDragLeave={(event) => { if (event.target === over.current) mark(null); }}
+      onDrop={(event) => {
+        const tile = tileAt(event);
+        mark(null);
+        if (!tile) return;
+        event.preventDefault();
+        onDrop(event.dataTransfer?.getData(DRAGGED) ?? "", tile.dataset["node"] ?? "");
+      }}
     >
-      <span class="tile-head"><strong>{short(tile.name)}</strong>{rackOf(tile.node) && <small>{rackOf(tile.node)}</small>}<span>{load === null ? "" : `${load} %`}</span></span>
-      <svg class="squares" viewBox={`0 0 ${PER_LINE * STEP} ${lines * STEP}`} width={PER_LINE * STEP} height={lines * STEP} aria-hidden="true">
-        {Object.entries(paths).map(([tone, path]) => <path key={tone} class={tone} d={path} />)}
-      </svg>
-    </button>
+      {children}
+    </div>
   );
+}
+
+interface TileProps {
+  tile: Tile; tint: Tint; value: string; isChosen: boolean; isFailing: boolean; arriving: number;
+}
+
+/** One node; drawn again only if something that it shows has changed. */
+class NodeTile extends Component<TileProps> {
+  override shouldComponentUpdate(next: TileProps): boolean {
+    return (Object.keys(next) as (keyof TileProps)[]).some((key) => next[key] !== this.props[key]);
+  }
+
+  override render({ tile, tint, value, isChosen, isFailing, arriving }: TileProps) {
+    const lines = Math.max(1, Math.ceil(tile.instances.length / PER_LINE));
+    const label = [
+      tile.name, t.role[String(tile.node["role"])] ?? "", plural(tile.instances.length, "instance"), value,
+      arriving ? t.map.arriving(arriving) : "",
+    ].filter(Boolean).join(", ");
+    return (
+      <button class={`tile ${tint}${isFailing ? " failing" : ""}`} aria-pressed={isChosen} aria-label={label} title={label} data-node={tile.name}>
+        <span class="tile-head"><strong>{short(tile.name)}</strong>{arriving > 0 && <b class="arriving">+{arriving}</b>}<span>{value}</span></span>
+        <svg class="squares" viewBox={`0 0 ${PER_LINE * STEP} ${lines * STEP}`} width={PER_LINE * STEP} height={lines * STEP} aria-hidden="true">
+          {Object.entries(squares(tile.instances)).map(([tone, path]) => <path key={tone} class={tone} d={path} />)}
+        </svg>
+      </button>
+    );
+  }
 }
 
 /** One path for all squares of a tone: thousands of instances cost no more elements than a few. */
@@ -159,28 +215,46 @@ function squares(instances: readonly AnyRow[]): Record<string, string> {
   return found;
 }
 
-interface Fate {
-  readonly name: string;
-  readonly role: string;
-  readonly to: string | null;
-  readonly how: string;
-  readonly why: string;
+/** The same as the picture, as text. */
+function AsTable({ tiles, colour, known }: { tiles: ReadonlyMap<string, Tile>; colour: Colour; known: Knowledge }) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{t.map.asTable}</summary>
+      {isOpen && (
+        <div class="card scroll" tabIndex={0} role="region" aria-label={t.nav.map}>
+          <table>
+            <thead><tr>{[t.map.node, t.map.group, t.map.rack, t.instances.title, t.map.by[colour]].map((one) => <th key={one} scope="col">{one}</th>)}</tr></thead>
+            <tbody>
+              {[...tiles.values()].map((tile) => (
+                <tr key={tile.name}>
+                  <th scope="row"><ObjectLink kind="node" name={tile.name} whole /></th>
+                  <td>{String(tile.node["group"] ?? "–")}</td><td>{rackOf(tile.node) || "–"}</td><td>{tile.instances.length}</td>
+                  <td>{[(t.map.tints[colour] as Record<string, string>)[tintOf(tile, colour, known, isBadStatus)], valueOf(tile, colour, known)].filter(Boolean).join(", ")}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </details>
+  );
 }
 
 const FATE_TONES: Readonly<Record<string, Tone>> = { failover: "good", restart: "good", degraded: "warn", unplaced: "bad", lost: "bad" };
 
+type Fates = ReturnType<typeof useFates>;
+
 /** Where each instance would go if the node failed, and why some would not. */
-function Impact({ name, version }: { name: string; version: unknown }) {
-  const session = useStore((state) => state.session);
-  const answer = useAnswer<{ instances: Fate[] }>(may(session, "get_nodes_name_impact") ? { method: "GET", path: `/2/nodes/${name}/impact` } : null, version);
-  if (!answer.value && !answer.problem) return null;
+function Impact({ value, problem, again }: Fates) {
+  if (!value && !problem) return null;
   return (
-    <section class="card" aria-live="polite">
+    <section class="card">
       <header><h3>{t.map.impact}</h3></header>
-      {answer.problem && <Problem text={answer.problem} onAgain={answer.again} />}
-      {answer.value?.instances.length === 0 && <p class="faint">{t.map.noImpact}</p>}
+      {problem && <Problem text={problem} onAgain={again} />}
+      {value?.length === 0 && <p class="faint">{t.map.noImpact}</p>}
       <ul class="lines">
-        {answer.value?.instances.slice(0, 100).map((one) => (
+        {value?.slice(0, LIST_LIMIT).map((one) => (
           <li key={one.name + one.role}>
             <Badge tone={FATE_TONES[one.how] ?? "quiet"}>{t.map.fates[one.how] ?? one.how}</Badge>
             <span class="what"><ObjectLink kind="instance" name={one.name} />{one.why && <small>{one.why}</small>}</span>
@@ -192,20 +266,20 @@ function Impact({ name, version }: { name: string; version: unknown }) {
   );
 }
 
-function NodePanel({ tile, mayMove, targets, onMove }: {
-  tile: Tile; mayMove: boolean; targets: readonly string[]; onMove: (name: string, target: string) => void;
+function NodePanel({ tile, mayMove, targets, onMove, fates }: {
+  tile: Tile; mayMove: boolean; targets: readonly string[]; onMove: (name: string, target: string) => void; fates: Fates | null;
 }) {
   const { node, name, instances } = tile;
   return (
     <aside>
       <section class="card">
         <header><h3><ObjectLink kind="node" name={name} whole /></h3><NodeRole role={node["role"]} /></header>
-        <p class="faint">{size(node["mfree"] as number | undefined)} {t.overview.free} of {size(node["mtotal"] as number | undefined)}</p>
+        <p class="faint">{t.map.freeOf(size(node["mfree"] as number | undefined), size(node["mtotal"] as number | undefined))}</p>
         <ul class="lines">
-          {instances.slice(0, 100).map((row) => (
+          {instances.slice(0, LIST_LIMIT).map((row) => (
             <li
               key={String(row["name"])} draggable={mayMove} class={mayMove ? "draggable" : ""}
-              onDragStart={(event) => { event.dataTransfer?.setData("text/x-instance", String(row["name"])); }}
+              onDragStart={(event) => { event.dataTransfer?.setData(DRAGGED, String(row["name"])); }}
             >
               <InstanceStatus status={row["status"]} />
               <span class="what"><ObjectLink kind="instance" name={row["name"]} /></span>
@@ -220,7 +294,7 @@ function NodePanel({ tile, mayMove, targets, onMove }: {
         </ul>
         {instances.length === 0 && <p class="faint">{t.node.none}</p>}
       </section>
-      <Impact name={name} version={node} />
+      {fates && <Impact {...fates} />}
     </aside>
   );
 }
