@@ -219,6 +219,8 @@ class DrbdNode:
 
     def _disk_options(self, minor: str, *options: str) -> None:
         _name, device = self.by_minor(minor)
+        if not device.data:
+            raise StorageError("can not configure a diskless device")
         if (fences := _fences(options)) is not None:
             device.fences = fences
 
@@ -307,6 +309,16 @@ class DrbdNode:
         if device.role == "Primary" and not any(one and one.has_all for one in there):
             raise StorageError("need access to UpToDate data")
         device.data = device.meta = ""
+
+    def fail_disk(self, name: str) -> None:
+        """The disk below fails (`on-io-error=detach`): a primary goes on with its peer's, which has more from now on."""
+        device = self.devices[name]
+        self.record(device)
+        device.data = device.meta = ""
+        device.fences = False
+        for node, theirs in self.world.connected(self, name):
+            if (copy := node.copy(theirs)) is not None:
+                copy.part(self.world.new_generation())
 
     def _down(self, name: str) -> None:
         if name not in self.devices:

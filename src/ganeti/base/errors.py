@@ -22,6 +22,7 @@
     |   +-- RpcUnknown           no answer: the call may or may not have had its effect
     +-- HostError                a command or file on this host failed
     |   +-- StorageError         a storage driver failed
+    |   |   +-- SplitBrain       two copies of a disk were written apart from each other
     |   +-- HypervisorError      a hypervisor driver failed
     |   +-- GuestOsError         an OS definition or script failed
     +-- ProtocolError            the peer does not speak the protocol
@@ -208,6 +209,12 @@ class StorageError(HostError):
     """A storage driver failed."""
 
     wire_name = "StorageError"
+
+
+class SplitBrain(StorageError):
+    """Two copies of a disk were written apart from each other; both are kept."""
+
+    wire_name = "SplitBrain"
 
 
 class HypervisorError(HostError):

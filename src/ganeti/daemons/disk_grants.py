@@ -8,7 +8,8 @@ by the node until it is answered, so nothing is retried here.
 import logging
 from collections.abc import Callable, Container, Sequence
 
-from ganeti.base.errors import GanetiError
+from ganeti.base.clock import Clock
+from ganeti.base.errors import GanetiError, RpcFailed, SplitBrain
 from ganeti.config.config import Config
 from ganeti.config.fill import recovery_of
 from ganeti.config.snapshot import Snapshot
@@ -22,18 +23,27 @@ from ganeti.model.recovery import DiskRequest, DiskRequestKind, Recovery
 from ganeti.rpc.procedures.disks import COPY_JOINS, DISK_GRANTED, GrantArgs
 from ganeti.units.calls import Rpc
 from ganeti.units.instance.grants import with_writer, without_copies
-from ganeti.units.mirrors.current import copy_joined, peer_dropped
+from ganeti.units.mirrors.current import copy_joined, peer_dropped, writer_left
 
 _log = logging.getLogger(__name__)
+_FRESH_S = 10.0
+"""A report of a split counts so long: nodes repeat it with each answer."""
+_LASTS_S = 3.0
+"""Jobs disconnect copies for a moment."""
 
 
 class DiskGrants:
     """The grants of the mirrored disks of running protected instances, under one master."""
 
-    def __init__(self, config: Config, rpc: Rpc, is_locked: Callable[[str], bool]) -> None:
+    def __init__(
+        self, config: Config, rpc: Rpc, is_locked: Callable[[str], bool], clock: Clock
+    ) -> None:
         """`is_locked` returns whether a job holds an instance, by name: it may be taking a copy away."""
         self._config, self._rpc, self._is_locked = config, rpc, is_locked
+        self._clock = clock
         self._busy: set[str] = set()
+        self._splits: dict[str, tuple[float, float]] = {}
+        """When each disk was first and last reported as split, without a pause."""
         self._released: set[InstanceUuid] = set()
         """Instances without protection whose writers have been told to wait for no other copy."""
 
@@ -55,6 +65,9 @@ class DiskGrants:
         if found is None or not _is_protected(self._config.snapshot, found[0]):
             return
         instance, disk = found
+        if request.kind is DiskRequestKind.SPLIT:
+            self._split(disk.uuid)
+            return
         grant = disk.grant
         if grant is None or grant.writer is None:
             await self._config.change(_first_grant(instance.uuid, node))
@@ -71,12 +84,19 @@ class DiskGrants:
                 _log.warning("%s: disk %s goes on without its other copy", instance.name, disk.uuid)
                 generation = request.generation
                 await self._config.change(peer_dropped(instance.uuid, disk.uuid, node, generation))
+            elif request.kind is DiskRequestKind.LEAVE:
+                _log.warning(
+                    "%s: the copy of disk %s on %s has failed", instance.name, disk.uuid, node
+                )
+                await self._config.change(
+                    writer_left(instance.uuid, disk.uuid, node, request.generation)
+                )
             elif not await self._join(instance, disk.uuid, grant):
                 return
         await self._tell(node, disk.uuid)
 
     async def _join(self, instance: Instance, disk: str, grant: Grant) -> bool:
-        """Count the other copy as current, unless a job may be taking it away; return whether that was done."""
+        """Count both copies as current, unless a job may be taking one away; return whether that was done."""
         snapshot = self._config.snapshot
         (other,) = instance.secondary_nodes
         # The protection must be known as long as writes wait: its end lets them go on.
@@ -85,12 +105,42 @@ class DiskGrants:
         if self._is_locked(instance.name):
             return False
         args = GrantArgs(disk=disk, grant=grant)
-        await self._rpc.call(snapshot.nodes[other], COPY_JOINS, args)
+        try:
+            await self._rpc.call(snapshot.nodes[other], COPY_JOINS, args)
+        except RpcFailed as err:
+            if err.wire_error == SplitBrain.wire_name:
+                self._split(disk)
+            raise
         if self._is_locked(instance.name):
             return False
-        await self._config.change(copy_joined(instance.uuid, args, other))
-        _log.info("%s: the copy of disk %s on %s is current", instance.name, disk, other)
+        # One is missing: the copy to which nothing was written, or the writer's own after its disk failed.
+        copy = other if other not in grant.current else instance.primary_node
+        await self._config.change(copy_joined(instance.uuid, args, copy))
+        _log.info("%s: the copy of disk %s on %s is current", instance.name, disk, copy)
         return True
+
+    # Split brain
+
+    def _split(self, disk: str) -> None:
+        now = self._clock.monotonic()
+        first, last = self._splits.get(disk, (now, now))
+        self._splits[disk] = (first if now - last < _FRESH_S else now, now)
+
+    def split_alarms(self) -> tuple[str, ...]:
+        """Return an alarm for each disk whose copies have not connected for some seconds, or were written apart (D9)."""
+        snapshot, now = self._config.snapshot, self._clock.monotonic()
+        self._splits = {
+            disk: times for disk, times in self._splits.items() if now - times[1] < _FRESH_S
+        }
+        lasting = [disk for disk, (first, _last) in self._splits.items() if now - first >= _LASTS_S]
+        found = (
+            _split_alarm(snapshot, instance, at)
+            for instance in snapshot.instances.values()
+            if lasting and not self._is_locked(instance.name)
+            for at, disk in enumerate(instance.disks)
+            if disk.uuid in lasting
+        )
+        return tuple(sorted(found))
 
     async def _tell(self, node: NodeUuid, disk: str) -> None:
         """Tell the writer the present grant."""
@@ -132,6 +182,16 @@ class DiskGrants:
     def forget_released(self, kept: Container[str]) -> None:
         """Forget instances that are protected again."""
         self._released = {uuid for uuid in self._released if uuid in kept}
+
+
+def _split_alarm(snapshot: Snapshot, instance: Instance, at: int) -> str:
+    here, there = (snapshot.nodes[uuid].name for uuid in instance.all_nodes)
+    return (
+        f"disk {at} of {instance.name}: the copies on {here} and {there} do not connect, probably because each has"
+        f" writes that the other one lacks (split brain). The guest writes on {here}; nothing is overwritten."
+        f" Look at: gnt-instance disk-status {instance.name}; to keep the copy on {here} and lose what only {there}"
+        f" has: gnt-instance repair-disks --keep={here} {instance.name}"
+    )
 
 
 def _owner(snapshot: Snapshot, node: NodeUuid, disk: str) -> tuple[Instance, Disk] | None:

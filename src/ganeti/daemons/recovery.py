@@ -43,7 +43,7 @@ from ganeti.daemons.watched import (
     uses_watchdog,
 )
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeRow, NodeUuid
-from ganeti.model.recovery import GuestFault, NodeState, Token
+from ganeti.model.recovery import DiskRequestKind, GuestFault, NodeState, Token
 from ganeti.recovery.core import RecoveryCore
 from ganeti.recovery.facts import Watched
 from ganeti.recovery.messages import (
@@ -141,7 +141,7 @@ class RecoveryDriver:
         self._config, self._rpc, self._clock = config, rpc, clock
         self._power, self._master, self._queue = power, master, queue
         self._is_locked = is_locked
-        self._grants = DiskGrants(config, rpc, is_locked)
+        self._grants = DiskGrants(config, rpc, is_locked, clock)
         self._releasing: set[InstanceUuid] = set()
         """Whose writes are being let go on without another copy."""
         self._term: _Term | None = None
@@ -207,7 +207,8 @@ class RecoveryDriver:
         instances = tuple(
             replace(one, why=one.why or alone.get(one.name, "")) for one in found.instances
         )
-        return replace(found, nodes=nodes, instances=instances)
+        alarms = (*found.alarms, *self._grants.split_alarms())
+        return replace(found, nodes=nodes, instances=instances, alarms=alarms)
 
     def node_statuses(self) -> tuple[NodeStatus, ...]:
         """Return the state of each watched node, without what only nodes know."""
@@ -408,6 +409,7 @@ class RecoveryDriver:
             as_of=snapshot.position,
             wanted=guests.wanted.get(beat.node, ()),
             mirrored=guests.mirrored.get(beat.node, {}),
+            kinds=tuple(DiskRequestKind),
         )
         sent_at = self._clock.monotonic()
         try:

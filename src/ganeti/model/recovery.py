@@ -53,7 +53,11 @@ class DiskRequestKind(StrEnum):
     DROP = "drop"
     """To write without the other copy: until the answer, writes wait (D5)."""
     JOIN = "join"
-    """To count the other copy as current: it is synchronised, and writes wait for it from now on (D3)."""
+    """To count both copies as current: they are the same, and writes wait for both from now on (D3)."""
+    LEAVE = "leave"
+    """To count only the other copy as current: the disk below its own copy failed, or is being filled again (D1)."""
+    SPLIT = "split"
+    """Nothing: it reports that the copies do not connect, probably because both were written (D9)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ganeti.base.errors import StorageError
+from ganeti.base.errors import SplitBrain, StorageError
 from ganeti.base.files import write_atomically
 from ganeti.model import wire
 from ganeti.model.instance_spec import DiskSpec
@@ -28,6 +28,7 @@ from ganeti.recovery.grants import (
 from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.disks import (
     BLOCKDEV_ASSEMBLE,
+    BLOCKDEV_DISCARD,
     BLOCKDEV_OPEN_ALONE,
     BLOCKDEV_REMOVE,
     DISK_GRANTS,
@@ -50,6 +51,11 @@ class GrantRecords:
     def __init__(self, path: Path, node: Callable[[], NodeUuid]) -> None:
         self._path, self._node = path, node
         self._lock = asyncio.Lock()
+
+    @property
+    def node(self) -> NodeUuid:
+        """This node."""
+        return self._node()
 
     async def open(self, disks: Iterable[DiskSpec]) -> None:
         """Record that this node writes the disks; StorageError if their grants are older, or another node's (D2, D8)."""
@@ -90,11 +96,11 @@ class GrantRecords:
             return True
 
     async def join(self, disk: str, grant: Grant) -> None:
-        """Record that this node's copy was synchronised under a grant; StorageError if it was written itself (D9)."""
+        """Record that this node's copy was synchronised under a grant; SplitBrain if it was written itself (D9)."""
         async with self._lock:
             old = await self._load()
             if judge_return(grant, self._node(), old.get(disk)) is Returned.SPLIT:
-                raise StorageError(
+                raise SplitBrain(
                     f"the copy of disk {disk} was written apart from the other one, after generation"
                     f" {grant.generation - 1}: both are kept (split brain)"
                 )
@@ -110,6 +116,17 @@ class GrantRecords:
                 if grant.writer != self._node():
                     new[disk] = barred(old.get(disk), grant)
             await self._replace(old, new)
+
+    async def discard(self, disk: DiskSpec) -> None:
+        """Record that the data of this node's copy is being replaced: nothing that it was written counts."""
+        grant = disk.grant
+        if grant is None:
+            return
+        async with self._lock:
+            old = await self._load()
+            await self._replace(
+                old, {**old, disk.uuid: CopyRecord(grant.generation, grant.current)}
+            )
 
     async def forget(self, disk: str) -> None:
         """Forget a removed disk."""
@@ -195,6 +212,7 @@ _GUARDED = {
     *_OPENING,
     *_FINISHING,
     BLOCKDEV_ASSEMBLE.name,
+    BLOCKDEV_DISCARD.name,
     BLOCKDEV_OPEN_ALONE.name,
     BLOCKDEV_REMOVE.name,
     INSTANCE_SHUTDOWN.name,
@@ -230,5 +248,7 @@ async def _before(name: str, args: Any, records: GrantRecords) -> None:
 async def _after(name: str, args: Any, records: GrantRecords) -> None:
     if name == INSTANCE_SHUTDOWN.name or (name in _FINISHING and not _resumes(name, args)):
         await records.close(args.instance.disks)
+    elif name == BLOCKDEV_DISCARD.name:
+        await records.discard(args.disk)
     elif name == BLOCKDEV_REMOVE.name:
         await records.forget(args.disk.uuid)

@@ -73,8 +73,9 @@ class MirroredDisks:
         one = (await self._resources()).get(disk)
         if one is None or one.minor is None or one.role != status.PRIMARY:
             return
-        waits = len(grant.current) > 1
-        await self._do(disk, commands.fencing(one.minor, waits=waits))
+        waits = bool(grant.current - {self._records.node})
+        if one.attached:  # the policy belongs to the disk below
+            await self._do(disk, commands.fencing(one.minor, waits=waits))
         if one.waits and not waits:
             await self._do(disk, commands.resume(one.minor))
 
@@ -102,24 +103,22 @@ class MirroredDisks:
         self, disk: str, one: Resource | None, generation: int
     ) -> DiskRequest | None:
         """Return the request about a disk; `generation` is that of the state."""
-        # Without all data here, the peer must not be dropped: writes wait until it is back.
         if one is None or one.minor is None or one.role != status.PRIMARY:
-            return None
-        if one.disk != status.UP_TO_DATE:
             return None
         record = await self._records.get(disk)
         if record is None or record.generation < generation:
             # The master tells the grant, whatever is asked.
             return DiskRequest(disk, DiskRequestKind.JOIN, record.generation if record else 0)
-        has_others = len(record.current) > 1
+        is_own = self._records.node in record.current
+        others = record.current - {self._records.node}
         if one.is_mirrored and not one.waits:
-            return None if has_others else await self._join(disk, one.minor, record.generation)
-        if not one.has_peer and (has_others or one.waits):
-            return DiskRequest(disk, DiskRequestKind.DROP, record.generation)
-        return None
+            is_all = is_own and bool(others)
+            return None if is_all else await self._join(disk, one.minor, record.generation)
+        kind = _request_kind(one, is_own=is_own, has_others=bool(others))
+        return DiskRequest(disk, kind, record.generation) if kind else None
 
     async def _join(self, disk: str, minor: int, generation: int) -> DiskRequest | None:
-        """Report the peer's copy, if writes certainly wait for it from before the report on (D3)."""
+        """Report that both copies are the same, if writes certainly wait for the peer's from before the report on (D3)."""
         if not await self._kernel.awaits_disk(minor):
             log.warning("disk %s: a copy counts only with protocol C", disk)
             return None
@@ -127,3 +126,15 @@ class MirroredDisks:
         now = (await self._resources()).get(disk)
         is_sure = now is not None and now.is_mirrored and not now.waits
         return DiskRequest(disk, DiskRequestKind.JOIN, generation) if is_sure else None
+
+
+def _request_kind(one: Resource, *, is_own: bool, has_others: bool) -> DiskRequestKind | None:
+    """Return what the writer asks while the copies differ; `is_own`, `has_others`: which of them are current."""
+    if one.disk != status.UP_TO_DATE:
+        # Without all data here, the peer must not be dropped: writes wait until it is back.
+        reads_there = one.settled and one.peer_disk == status.UP_TO_DATE
+        if is_own and has_others and reads_there and not one.waits:
+            return DiskRequestKind.LEAVE
+    elif is_own and not one.has_peer and (has_others or one.waits):
+        return DiskRequestKind.DROP
+    return DiskRequestKind.SPLIT if one.connection == status.STAND_ALONE else None

@@ -141,7 +141,7 @@ class NodeRecovery:
             is_armed=not why_unarmed,
             why_unarmed=why_unarmed,
             faults=faults,
-            requests=tuple(self._requests(args.mirrored)),
+            requests=tuple(one for one in self._requests(args.mirrored) if one.kind in args.kinds),
         )
 
     def under_lease(self, handlers: Handlers) -> Handlers:

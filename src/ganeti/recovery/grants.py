@@ -29,12 +29,18 @@ class GrantRefused(Exception):
     """The rule that forbids a grant, and what an administrator can do."""
 
 
-def grant_writer(grant: Grant, node: NodeUuid, epoch: int, *, is_fenced: bool) -> Grant:
+def grant_writer(
+    grant: Grant, node: NodeUuid, epoch: int, *, is_fenced: bool, through_peer: bool = False
+) -> Grant:
     """Return the grant under which `node` becomes the writer; GrantRefused (D2, D6).
 
     `is_fenced`: the present writer certainly writes no more (D7). Its copy misses what comes next.
+    `through_peer`: if the copy on `node` is not current, the node writes through a current one, without which its
+    driver refuses to open the disk.
     """
     copy = SHARED if SHARED in grant.current else node
+    if through_peer and grant.current - {node} and grant.writer in (None, node):
+        return Grant(grant.generation + 1, grant.current, node, epoch)
     if copy not in grant.current:
         raise GrantRefused(
             f"the copy on {node} misses writes since generation {grant.generation}: only an administrator may use it"
@@ -60,11 +66,36 @@ def drop_peer(grant: Grant, node: NodeUuid, generation: int, epoch: int) -> Gran
 
     `generation` is that of the copy of the writer, which asks.
     """
+    _check_writer(grant, node, generation)
+    if node not in grant.current:
+        raise GrantRefused(
+            f"the copy on {node} misses writes since generation {grant.generation}: its peer cannot be dropped"
+        )
+    return Grant(generation + 1, frozenset({node}), node, epoch)
+
+
+def leave_current(grant: Grant, node: NodeUuid, generation: int, epoch: int) -> Grant:
+    """Return the grant with which the writer continues without its own copy, whose disk failed; GrantRefused (D1).
+
+    From the failure on only the other current copies get its writes. `generation` as in `drop_peer`.
+    """
+    _check_writer(grant, node, generation)
+    others = grant.current - {node}
+    if not others or SHARED in others:
+        raise GrantRefused(f"no copy but the one on {node} has every write")
+    return Grant(generation + 1, others, node, epoch)
+
+
+def keep_only(grant: Grant, node: NodeUuid, epoch: int) -> Grant:
+    """Return the grant after an administrator has chosen the copy of a node; the others are filled from it (D9)."""
+    return replace(grant, generation=grant.generation + 1, current=frozenset({node}), epoch=epoch)
+
+
+def _check_writer(grant: Grant, node: NodeUuid, generation: int) -> None:
     if grant.writer != node or grant.generation != generation:
         raise GrantRefused(
             f"{node} asks in generation {generation}, but {grant.writer} writes in generation {grant.generation}"
         )
-    return Grant(generation + 1, frozenset({node}), node, epoch)
 
 
 def join_current(grant: Grant, node: NodeUuid, source: CopyRecord, epoch: int) -> Grant:

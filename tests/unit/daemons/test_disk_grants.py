@@ -17,8 +17,10 @@ from ganeti.model.opcodes.instance_changes import (
     OpInstanceGrowDisk,
     OpInstanceReplaceDisks,
 )
+from ganeti.model.opcodes.mirrors import OpInstanceRepair
 from ganeti.model.opcodes.moving import OpInstanceFailover
 from ganeti.model.recovery import NodeState, Recovery
+from ganeti.recovery.grants import CopyRecord
 from ganeti.rpc.procedures.disks import COPY_JOINS, DISK_GRANTED
 from ganeti.simulation.faulty_store import Crash
 from tests.support.drbd_nodes import DrbdModelNode, Kernels
@@ -60,6 +62,10 @@ class Mirrors(Cluster):
     def write(self, number: int) -> None:
         (disk,) = self.master.instance(WEB).disks
         self.kernel(number).write(disk.uuid)
+
+    def fail_disk(self, number: int) -> None:
+        (disk,) = self.master.instance(WEB).disks
+        self.kernel(number).fail_disk(disk.uuid)
 
     def cut(self) -> None:
         self.kernels.world.cut(node_name(2), node_name(3))
@@ -212,6 +218,100 @@ async def test_end_of_protection_is_told_until_the_node_knows_it(cluster: Mirror
     await asyncio.sleep(20)
     assert not cluster.master.instance(WEB).under_lease
     assert not cluster.device(3).fences
+
+
+@pytest.mark.requirement("D1", "D6")
+async def test_lost_node_whose_disk_had_failed_is_recovered_from_the_other_copy(
+    cluster: Mirrors,
+) -> None:
+    await cluster.begin()
+    cluster.fail_disk(3)
+    cluster.write(3)
+    await asyncio.sleep(SETTLED_S)
+    assert (cluster.current, cluster.grant.writer) == ({TWO}, THREE)
+    (shown,) = cluster.driver.status().instances
+    assert "its copy of disk 0 on node3.example.com failed" in shown.why
+    assert f"gnt-instance replace-disks --on-primary {WEB}" in shown.why
+    cluster.lose_machine(3)
+    await asyncio.sleep(60)
+    assert cluster.master.instance(WEB).primary_node == TWO
+    cluster.write(2)
+
+
+@pytest.mark.requirement("D3")
+@pytest.mark.parametrize(
+    "ops",
+    [
+        [OpInstanceReplaceDisks(instance_name=WEB, mode="replace_on_primary")],
+        [OpInstanceActivateDisks(instance_name=WEB)],
+        [OpInstanceShutdown(instance_name=WEB), OpInstanceStartup(instance_name=WEB)],
+    ],
+    ids=["new parts", "activate", "restart"],
+)
+async def test_copy_whose_disk_failed_is_current_again_once_it_is_filled(
+    cluster: Mirrors, ops: list[Any]
+) -> None:
+    await cluster.begin()
+    cluster.fail_disk(3)
+    await asyncio.sleep(SETTLED_S)
+    assert cluster.current == {TWO}
+    await cluster.do(*ops)
+    assert (cluster.current, cluster.grant.writer) == ({TWO, THREE}, THREE)
+    cluster.write(3)
+
+
+@pytest.mark.requirement("D1", "D6")
+async def test_copy_whose_disk_failed_does_not_start_alone(cluster: Mirrors) -> None:
+    await cluster.begin()
+    cluster.fail_disk(3)
+    await asyncio.sleep(SETTLED_S)
+    succeeded(await cluster.master.run(OpInstanceShutdown(instance_name=WEB)))
+    node = cluster.master.node(2)
+    await cluster.master.change(lambda draft: draft.put(replace(node, offline=True)))
+    cluster.kernel(2).is_dead = True
+    cluster.master.rpc.nodes.pop(node_name(2))
+    error = failed(await cluster.master.run(OpInstanceStartup(instance_name=WEB)))
+    assert "gnt-instance repair-disks --keep=node3.example.com" in str(error)
+    assert cluster.current == {TWO}
+    keep = OpInstanceRepair(instance_name=WEB, keep=node_name(3))
+    succeeded(await cluster.master.run(keep))
+    assert cluster.current == {THREE}
+
+
+@pytest.mark.requirement("D9")
+async def test_split_is_an_alarm_until_an_administrator_has_chosen_a_copy(cluster: Mirrors) -> None:
+    await cluster.begin()
+    cluster.cut()
+    await asyncio.sleep(SETTLED_S)
+    cluster.write(3)
+    cluster.kernels.world.copies[cluster.device(2).meta].part(
+        cluster.kernels.world.new_generation()
+    )
+    cluster.kernels.world.heal()
+    await asyncio.sleep(SETTLED_S)
+    (alarm,) = cluster.driver.status().alarms
+    assert alarm.startswith(f"disk 0 of {WEB}: the copies on node3.example.com and node2.")
+    assert f"gnt-instance repair-disks --keep=node3.example.com {WEB}" in alarm
+    assert cluster.current == {THREE}
+    await cluster.do(OpInstanceRepair(instance_name=WEB, keep=node_name(3)))
+    await asyncio.sleep(SETTLED_S)
+    assert cluster.driver.status().alarms == ()
+    assert cluster.current == {TWO, THREE}
+
+
+@pytest.mark.requirement("D9")
+async def test_copy_with_a_record_of_later_writes_is_an_alarm(cluster: Mirrors) -> None:
+    await cluster.begin()
+    cluster.cut()
+    await asyncio.sleep(SETTLED_S)
+    (disk,) = cluster.master.instance(WEB).disks
+    records = cluster.master.world.node(2).grants.content
+    records[disk.uuid] = CopyRecord(9, frozenset((TWO,)), is_written=True)
+    cluster.kernels.world.heal()
+    await asyncio.sleep(SETTLED_S)
+    (alarm,) = cluster.driver.status().alarms
+    assert "split brain" in alarm
+    assert cluster.current == {THREE}
 
 
 JOBS: dict[str, list[Any]] = {

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.virtual_time
 
 ONE, TWO = NodeUuid("one"), NodeUuid("two")
 BOTH = frozenset((ONE, TWO))
-JOIN, DROP = DiskRequestKind.JOIN, DiskRequestKind.DROP
+JOIN, DROP, LEAVE = DiskRequestKind.JOIN, DiskRequestKind.DROP, DiskRequestKind.LEAVE
 
 
 class Mirrored:
@@ -236,6 +236,93 @@ async def test_writes_wait_if_the_record_cannot_be_written(
             await disk.tell(5, ONE)
     assert disk.device.waits
     assert await disk.asks() == drop(4)
+
+
+# Its own disk
+
+
+def leave(generation: int) -> list[DiskRequest]:
+    return [DiskRequest(UUID, LEAVE, generation)]
+
+
+@pytest.mark.requirement("D1", "D3")
+async def test_a_writer_whose_disk_failed_leaves_and_joins_again_when_it_is_filled(
+    disk: Mirrored,
+) -> None:
+    await disk.open(Grant(4, BOTH, ONE, 1))
+    disk.pair.nodes["one"].fail_disk(UUID)
+    disk.pair.nodes["one"].write(UUID)
+    for _again in range(2):
+        assert await disk.asks() == leave(4)
+    await disk.tell(5, TWO)
+    assert await disk.asks() == []
+    assert await disk.records["one"].get(UUID) == CopyRecord(5, frozenset({TWO}), is_written=True)
+    disk.pair.world.syncs_at_once = False
+    await disk.open(Grant(5, frozenset({TWO}), ONE, 1))
+    assert disk.device.replication == "SyncTarget"
+    assert disk.policy() == (True, False), "only the peer's copy has every write"
+    assert await disk.asks() == []
+    disk.pair.world.finish()
+    assert await disk.asks() == join(5)
+    args = GrantArgs(disk=UUID, grant=Grant(5, frozenset({TWO}), ONE, 1))
+    await disk.daemons["two"].joins(args, Call())
+    await disk.tell(6, ONE, TWO)
+    assert await disk.asks() == []
+
+
+@pytest.mark.requirement("D5")
+@pytest.mark.parametrize("is_filled", [False, True])
+async def test_a_writer_whose_copy_is_not_current_drops_no_peer(
+    disk: Mirrored, *, is_filled: bool
+) -> None:
+    await disk.open(Grant(4, BOTH, ONE, 1))
+    disk.pair.nodes["one"].fail_disk(UUID)
+    await disk.tell(5, TWO)
+    disk.pair.world.syncs_at_once = is_filled
+    await disk.open(Grant(5, frozenset({TWO}), ONE, 1))
+    disk.cut()
+    assert disk.device.waits
+    assert await disk.asks() == []
+
+
+@pytest.mark.requirement("D1")
+async def test_a_current_copy_that_is_being_filled_again_leaves(disk: Mirrored) -> None:
+    await disk.open(Grant(4, BOTH, ONE, 1))
+    disk.pair.world.syncs_at_once = False
+    disk.pair.nodes["one"].fail_disk(UUID)
+    await disk.open(Grant(4, BOTH, ONE, 1))
+    assert await disk.asks() == leave(4)
+
+
+@pytest.mark.requirement("D1", "D6")
+async def test_a_failed_disk_without_a_current_peer_changes_nothing(disk: Mirrored) -> None:
+    await disk.open(Grant(1, frozenset({ONE}), ONE, 1))
+    disk.pair.nodes["one"].fail_disk(UUID)
+    assert await disk.asks() == []
+
+
+@pytest.mark.requirement("D2", "D6")
+async def test_a_copy_that_is_not_current_opens_only_with_a_current_peer(disk: Mirrored) -> None:
+    await disk.open(Grant(4, BOTH, ONE, 1))
+    disk.pair.nodes["one"].fail_disk(UUID)
+    await disk.pair.disk("one").open(DiskRole.SECONDARY)
+    disk.cut()
+    disk.pair.offline.add("two")
+    with pytest.raises(StorageError, match="is not connected"):
+        await disk.open(Grant(6, frozenset({TWO}), ONE, 1))
+    assert disk.device.role == "Secondary"
+
+
+@pytest.mark.requirement("D9")
+async def test_copies_that_were_written_apart_are_reported(disk: Mirrored) -> None:
+    await disk.open(Grant(4, BOTH, ONE, 1))
+    disk.cut()
+    await disk.tell(5, ONE)
+    for device in (disk.device, disk.pair.nodes["two"].devices[UUID]):
+        disk.pair.world.copies[device.meta].part(disk.pair.world.new_generation())
+    disk.pair.world.heal()
+    assert disk.device.state == "StandAlone"
+    assert await disk.asks() == [DiskRequest(UUID, DiskRequestKind.SPLIT, 5)]
 
 
 # The driver

@@ -14,6 +14,8 @@ from ganeti.recovery.grants import (
     grant_writer,
     join_current,
     judge_return,
+    keep_only,
+    leave_current,
     opened,
     release,
 )
@@ -56,6 +58,42 @@ def test_the_writer_drops_its_peer_once() -> None:
     assert grant == Grant(6, frozenset({A}), A, 7)
     with pytest.raises(GrantRefused, match="asks in generation 5"):
         drop_peer(grant, A, 5, 7)
+
+
+@pytest.mark.requirement("D1", "D8")
+def test_a_writer_whose_disk_failed_leaves_once_and_stays_the_writer() -> None:
+    grant = leave_current(Grant(5, BOTH, A, 7), A, 5, 7)
+    assert grant == Grant(6, frozenset({B}), A, 7)
+    with pytest.raises(GrantRefused, match="asks in generation 5"):
+        leave_current(grant, A, 5, 7)
+    for only in ({A}, {SHARED}):
+        with pytest.raises(GrantRefused, match="no copy but the one on a has every write"):
+            leave_current(Grant(5, frozenset(only), A, 7), A, 5, 7)
+
+
+@pytest.mark.requirement("D5")
+def test_a_writer_whose_copy_is_not_current_drops_no_peer() -> None:
+    with pytest.raises(GrantRefused, match="its peer cannot be dropped"):
+        drop_peer(Grant(6, frozenset({B}), A, 7), A, 6, 7)
+
+
+@pytest.mark.requirement("D2", "D6")
+def test_a_node_writes_through_its_peer_only_where_no_other_node_writes() -> None:
+    for writer in (A, None):
+        grant = Grant(6, frozenset({B}), writer, 7)
+        with pytest.raises(GrantRefused, match="misses writes"):
+            grant_writer(grant, A, 8, is_fenced=True)
+        through = grant_writer(grant, A, 8, is_fenced=False, through_peer=True)
+        assert through == Grant(7, frozenset({B}), A, 8)
+    with pytest.raises(GrantRefused, match="misses writes"):
+        grant_writer(Grant(6, frozenset({B}), B, 7), A, 8, is_fenced=True, through_peer=True)
+    with pytest.raises(GrantRefused, match="may be writing"):
+        grant_writer(Grant(6, BOTH, B, 7), A, 8, is_fenced=False, through_peer=True)
+
+
+@pytest.mark.requirement("D9")
+def test_an_administrator_keeps_one_copy() -> None:
+    assert keep_only(Grant(6, BOTH, A, 7), B, 8) == Grant(7, frozenset({B}), A, 8)
 
 
 @pytest.mark.requirement("D8")

@@ -21,6 +21,8 @@ class HeartbeatArgs(Message, frozen=True, kw_only=True):
     """UUIDs of those whose guests should run here: a guest of theirs that has ended has crashed."""
     mirrored: dict[str, int] = {}
     """The mirrored disks that this node writes, and whose copies are counted by grants: UUID -> generation."""
+    kinds: tuple[str, ...] = ("drop", "join")
+    """The kinds of requests about these disks that the master knows; a master of an earlier version knows two."""
 
 
 class HeartbeatResult(Message, frozen=True, kw_only=True):

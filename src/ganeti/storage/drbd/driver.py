@@ -358,16 +358,22 @@ class DrbdDisk(BlockDevice):
     def _waits(self) -> bool:
         """True if a write is complete only when another copy has it, too (D4)."""
         grant = self._disk.grant
-        return grant is not None and len(grant.current) > 1
+        return grant is not None and bool(grant.current - {grant.writer})
 
     async def _wait_for_peer(self, now: Resource) -> None:
         """Let writes wait once the peer is lost, before the first one; StorageError if it is lost already."""
-        if now.role != status.PRIMARY and not now.has_peer:
+        if now.role != status.PRIMARY and not self._has_current_peer(now):
             raise StorageError(self._without_peer(now))
         await self._do(commands.fencing(self._minor, waits=True))
         again = await self._resource()
-        if again.role != status.PRIMARY and not again.has_peer:
+        if again.role != status.PRIMARY and not self._has_current_peer(again):
             raise StorageError(self._without_peer(again))
+
+    def _has_current_peer(self, now: Resource) -> bool:
+        """Return whether the peer gets every write, and has every one so far if this node's copy may lack some."""
+        grant = self._disk.grant
+        is_own = grant is None or grant.writer in grant.current
+        return now.has_peer and (is_own or now.peer_disk == status.UP_TO_DATE)
 
     def _without_peer(self, now: Resource) -> str:
         return (

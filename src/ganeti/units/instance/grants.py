@@ -79,7 +79,10 @@ def with_writer(
         if is_mirrored and is_closed and grant.writer not in (None, node):
             last = release(grant, grant.writer, draft.epoch)  # keeps the copies that are current
         try:
-            grants.append(grant_writer(last, node, draft.epoch, is_fenced=is_fenced))
+            # On its own node a guest may write through the other copy, if that is connected.
+            stays = is_mirrored and node == instance.primary_node
+            granted = grant_writer(last, node, draft.epoch, is_fenced=is_fenced, through_peer=stays)
+            grants.append(granted)
         except GrantRefused as err:
             raise _refusal(draft, instance, grant, node) from err
     return _with_grants(instance, grants)
@@ -120,15 +123,16 @@ async def grant_closed(config: Config, instance: Instance) -> Instance:
     return with_present_grants(config, instance)
 
 
-async def grant_alone(config: Config, instance: Instance) -> Instance:
+async def grant_alone(config: Config, instance: Instance, *, force: bool = False) -> Instance:
     """Let the primary node, whose copies have all data, write mirrored disks without the other copies (D5).
 
-    Return the instance with the grants.
+    Return the instance with the grants. PrereqError if its own copy is not current, unless `force` accepts the loss
+    of what it lacks.
     """
 
     def change(draft: Draft) -> None:
         now = draft.instances[InstanceUuid(instance.uuid)]
-        if (new := without_copies(draft, now)) != now:
+        if (new := without_copies(draft, now, again=force)) != now:
             draft.put(new)
 
     if not _is_mirrored(instance) or not _has_grants(instance):
@@ -140,13 +144,14 @@ async def grant_alone(config: Config, instance: Instance) -> Instance:
 def without_copies(draft: Draft, instance: Instance, *, again: bool = False) -> Instance:
     """Return the instance whose primary node alone has current copies of the disks that it writes.
 
-    `again`: in a new generation also if no other copy is current.
+    PrereqError if its own copy of one is not current. `again`: without this check, because the instance is not
+    protected any more or an administrator accepts the loss, and in a new generation also if no other copy is current.
     """
     node = instance.primary_node
     if not _is_mirrored(instance):
         return instance
     grants = {
-        disk.uuid: drop_peer(disk.grant, node, disk.grant.generation, draft.epoch)
+        disk.uuid: _alone(draft, instance, disk.grant, is_checked=not again)
         for disk in instance.disks
         if disk.grant is not None
         and disk.grant.writer == node
@@ -158,6 +163,16 @@ def without_copies(draft: Draft, instance: Instance, *, again: bool = False) -> 
             replace(disk, grant=grants.get(disk.uuid, disk.grant)) for disk in instance.disks
         ),
     )
+
+
+def _alone(draft: Draft, instance: Instance, grant: Grant, *, is_checked: bool) -> Grant:
+    node, epoch = instance.primary_node, draft.epoch
+    if not is_checked:
+        return Grant(grant.generation + 1, frozenset({node}), node, epoch)
+    try:
+        return drop_peer(grant, node, grant.generation, epoch)
+    except GrantRefused as err:
+        raise _refusal(draft, instance, grant, node) from err
 
 
 def record_empty(after: Instance, made: Collection[str]) -> Change:
@@ -190,7 +205,7 @@ def why_alone(view: View, instance: Instance) -> str:
         return ""
     others = instance.secondary_nodes
     if any(is_current(instance, uuid) for uuid in others):
-        return ""
+        return _why_through_peer(view, instance)
     names = ", ".join(view.nodes[uuid].name for uuid in others)
     if any(disk.params.get("protocol") != _ON_DISK for disk in instance_spec(view, instance).disks):
         return (
@@ -201,6 +216,25 @@ def why_alone(view: View, instance: Instance) -> str:
         f"its copy on {names} does not have every write yet, so it cannot be started there: see"
         f" gnt-instance disk-status {instance.name}"
     )
+
+
+def _why_through_peer(view: View, instance: Instance) -> str:
+    """Return why a running guest writes only to the copies on its other node; '' if its own ones are current."""
+    node = instance.primary_node
+    failed = [at for at, disk in enumerate(instance.disks) if not _has(disk, node)]
+    if not failed:
+        return ""
+    disks = f"disk{'s' if len(failed) > 1 else ''} {', '.join(map(str, failed))}"
+    other = view.nodes[instance.secondary_nodes[0]].name
+    return (
+        f"its copy of {disks} on {view.nodes[node].name} failed or is being synchronised, so it writes to the copy on"
+        f" {other} over the network; if gnt-instance disk-status {instance.name} shows no synchronisation, run:"
+        f" gnt-instance replace-disks --on-primary {instance.name}"
+    )
+
+
+def _has(disk: Disk, node: NodeUuid) -> bool:
+    return disk.grant is None or node in disk.grant.current
 
 
 def with_present_grants(config: Config, instance: Instance) -> Instance:
@@ -277,12 +311,15 @@ def _is_fenced(view: View, instance: Instance, writer: NodeUuid | None) -> bool:
 def _refusal(view: View, instance: Instance, grant: Grant, node: NodeUuid) -> PrereqError:
     if SHARED not in grant.current and node not in grant.current:
         there = view.nodes[node].name
+        use = "failover --ignore-consistency"
+        if node == instance.primary_node:
+            use = f"repair-disks --keep={there}"
         kept = ", ".join(sorted(view.nodes[one].name for one in grant.current if one in view.nodes))
         return PrereqError(
             f"{instance.name} is protected (recovery=failover), and its copy on {there} lacks what was written since"
             f" generation {grant.generation} began; the copy on {kept or 'a node that has left'} has everything (D6)."
             " To use it all the same, and lose these writes:"
-            f" gnt-instance failover --ignore-consistency {instance.name}",
+            f" gnt-instance {use} {instance.name}",
             ErrorCode.WRONG_STATE,
         )
     name = view.nodes[grant.writer].name if grant.writer else "no node"

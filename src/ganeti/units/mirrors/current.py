@@ -1,6 +1,6 @@
 """Which copies of mirrored disks count as current, as jobs and the master change it (D3, D5)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 
@@ -8,7 +8,14 @@ from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change
 from ganeti.model.objects import Grant, Instance, InstanceUuid, NodeUuid
-from ganeti.recovery.grants import CopyRecord, GrantRefused, drop_peer, join_current
+from ganeti.recovery.grants import (
+    CopyRecord,
+    GrantRefused,
+    drop_peer,
+    join_current,
+    keep_only,
+    leave_current,
+)
 from ganeti.rpc.procedures.disks import COPY_JOINS, DISK_GRANTED, GrantArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.grants import grant_alone, grant_closed, with_present_grants
@@ -17,7 +24,7 @@ from ganeti.units.instance.grants import grant_alone, grant_closed, with_present
 async def leave_copies(ctx: UnitContext, instance: Instance, *, is_up: bool) -> Instance:
     """Count only the primary node's copies as current, before a job takes the others away; return the instance so.
 
-    Writes of a running guest wait for the others no longer.
+    Writes of a running guest wait for the others no longer. PrereqError if the primary node's copies are not current.
     """
     alone = await grant_alone(ctx.config, await grant_closed(ctx.config, instance))
     node = ctx.snapshot.nodes[alone.primary_node]
@@ -25,6 +32,35 @@ async def leave_copies(ctx: UnitContext, instance: Instance, *, is_up: bool) -> 
         if disk.grant is not None:
             await ctx.call(node, DISK_GRANTED, GrantArgs(disk=disk.uuid, grant=disk.grant))
     return alone
+
+
+async def keep_copies(
+    ctx: UnitContext, instance: Instance, node: NodeUuid, disks: Collection[int], *, is_up: bool
+) -> Instance:
+    """Count only the copies on a node as current, of those disks that have grants; return the instance so.
+
+    An administrator has chosen them, whatever the other copies have.
+    """
+
+    def change(draft: Draft) -> None:
+        now = draft.instances[InstanceUuid(instance.uuid)]
+        kept = tuple(
+            replace(disk, grant=keep_only(disk.grant, node, draft.epoch))
+            if disk.grant is not None and at in disks
+            else disk
+            for at, disk in enumerate(now.disks)
+        )
+        draft.put(replace(now, disks=kept))
+
+    if any(disk.grant is not None for disk in instance.disks):
+        await ctx.config.change(change)
+    now = with_present_grants(ctx.config, instance)
+    for at in disks if is_up else ():
+        disk = now.disks[at]
+        if disk.grant is not None:
+            args = GrantArgs(disk=disk.uuid, grant=disk.grant)
+            await ctx.call(ctx.snapshot.nodes[node], DISK_GRANTED, args)
+    return now
 
 
 async def join_copies(ctx: UnitContext, instance: Instance) -> None:
@@ -53,6 +89,13 @@ def peer_dropped(instance: InstanceUuid, disk: str, writer: NodeUuid, generation
     """Count only the writer's copy as current, as the writer asks in that generation; PrereqError if that is over."""
     return _regranted(
         instance, disk, lambda grant, epoch: drop_peer(grant, writer, generation, epoch)
+    )
+
+
+def writer_left(instance: InstanceUuid, disk: str, writer: NodeUuid, generation: int) -> Change:
+    """Count only the other copy as current, as the writer asks in that generation; PrereqError if that is over."""
+    return _regranted(
+        instance, disk, lambda grant, epoch: leave_current(grant, writer, generation, epoch)
     )
 
 

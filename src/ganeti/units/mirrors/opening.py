@@ -56,7 +56,7 @@ async def prepare_primary(ctx: UnitContext, instance: Instance, *, force: bool =
                 f"disk {verdict.disk} of {instance.name} cannot be opened: {why}; {found}"
             )
     if alone or any(map(_lacks_peer, verdicts)):
-        instance = await grant_alone(ctx.config, instance)
+        instance = await grant_alone(ctx.config, instance, force=force)
     for verdict in alone:
         await _open_alone(ctx, instance, node, verdict, force=force)
     return instance

@@ -30,6 +30,7 @@ from ganeti.units.instance.access import (
     primary_node,
 )
 from ganeti.units.instance.disks import close_disks, is_mirrored, open_disks, wait_for_sync
+from ganeti.units.mirrors.current import keep_copies
 from ganeti.units.mirrors.judge import OFFLINE, Seen, Verdict, problem
 from ganeti.units.mirrors.look import settled_verdicts, verdicts_of
 from ganeti.units.mirrors.opening import prepare_primary
@@ -90,7 +91,11 @@ class LUInstanceRepair(InstanceUnit[OpInstanceRepair, RepairPlan]):
                 f"{keep.name} has no copy of the disks of {instance.name}", ErrorCode.WRONG_INPUT
             )
         check_online(keep)
-        parted = [one.disk for one in verdicts if _needs_choice(one, keep.name)]
+        parted = [
+            one.disk
+            for one in verdicts
+            if _needs_choice(one, keep.name) or _lacks_writes(instance, one, keep)
+        ]
         if not parted:
             states = ", ".join(f"disk/{one.disk} is {one.state}" for one in verdicts)
             raise PrereqError(
@@ -157,6 +162,13 @@ def _needs_choice(verdict: Verdict, keep: str) -> bool:
     return is_alone and verdict.of(keep)[1] is MirrorState.STALE
 
 
+def _lacks_writes(instance: Instance, verdict: Verdict, keep: Node) -> bool:
+    """Return whether the grant of the disk says that only a dead node has all of its writes."""
+    grant = instance.disks[verdict.disk].grant
+    is_alone = any(part.why == OFFLINE for part in verdict.others(keep.name))
+    return is_alone and grant is not None and keep.uuid not in grant.current
+
+
 # --- keeping one copy ---
 
 
@@ -185,7 +197,8 @@ async def _keep(ctx: UnitContext, plan: RepairPlan, keep: Node) -> None:
 
 async def _fill(ctx: UnitContext, plan: RepairPlan, keep: Node, other: Node) -> None:
     """Connect the copies so that DRBD discards the writes of one of them, and wait until they are the same."""
-    instance = plan.instance
+    uuid = NodeUuid(keep.uuid)
+    instance = await keep_copies(ctx, plan.instance, uuid, plan.parted, is_up=plan.is_up)
     for at in plan.parted:
         disk = disk_spec(ctx.snapshot, instance, at, NodeUuid(other.uuid))
         await ctx.call(other, BLOCKDEV_DISCARD, DiskArgs(instance_name=instance.name, disk=disk))

@@ -164,7 +164,10 @@ class TrustsTheGeneration(Rules):
         return grants.Returned.CURRENT
 
     @staticmethod
-    def grant_writer(grant: Grant, node: NodeUuid, epoch: int, *, is_fenced: bool) -> Grant:
+    def grant_writer(
+        grant: Grant, node: NodeUuid, epoch: int, *, is_fenced: bool, through_peer: bool = False
+    ) -> Grant:
+        del through_peer
         trusted = replace(grant, current=grant.current | {node})
         return grants.grant_writer(trusted, node, epoch, is_fenced=is_fenced)
 
