@@ -1,6 +1,7 @@
 """A real guest that writes while it is backed up: each backup has exactly the bytes of its moment."""
 
 import asyncio
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from ganeti.hypervisor.kvm.command_line import node_name
 from ganeti.hypervisor.kvm.pci_slots import device_id
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.node.backups import ends
-from ganeti.node.backups.ends import open_changes
+from ganeti.node.backups.ends import ChangesSource, open_changes
 from ganeti.node.carrier.order import ChangesOrder
 from tests.support.backup_store import BackupStore
 from tests.support.kvm_nodes import Node, boot
@@ -60,6 +61,7 @@ async def save(
     def work() -> str:
         wanted = order(instance, moment, bitmap)
         with open_changes(wanted, str(moment.socket), disk.stat().st_size) as changes:
+            assert isinstance(changes, ChangesSource)
             return store.save_changes(changes, disk.stat().st_size, full=not moment.has_changes)
 
     return await asyncio.to_thread(work)
@@ -122,6 +124,45 @@ async def test_backups_of_a_writing_guest_have_the_bytes_of_their_moments(
     sizes = [one.stat().st_size for one in sorted(store.path.glob("*.qcow2"))]
     assert max(sizes) < 20 * BLOCK, "only what was written is there"
     await asyncio.to_thread(check_images, store)
+    await node.driver.stop(instance, 0)
+
+
+async def test_clone_of_a_writing_guest_has_the_bytes_of_one_moment_and_boots(
+    node: Node, guest: Path, disk: Path
+) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    await boot(node, instance, disk)
+    await node.beats(instance)
+    moment = await begin(node, instance, "", "clone-1")
+    shown = await asyncio.to_thread(disk_heartbeats, disk)
+    await node.beats(instance)  # it overwrites what is yet to be read
+    clone, size = disk.with_name("clone"), disk.stat().st_size
+
+    def copy() -> None:
+        wanted = ChangesOrder(export=instance.disks[0].uuid, whole=True, spare=str(disk.parent))
+        with (
+            open_changes(wanted, str(moment.socket), size) as source,
+            clone.open("xb") as file,
+        ):
+            for zeros, data in source.pieces():
+                file.seek(zeros, os.SEEK_CUR)
+                file.write(data)
+            source.finish()
+            file.truncate(size)
+
+    await asyncio.to_thread(copy)
+    await end(node, instance, "", "clone-1", keep=False)
+    await check_clean(node, instance)
+    assert await bitmaps(node, instance) == {}
+    beats = sorted(disk_heartbeats(clone))
+    assert are_consecutive(beats)
+    assert max(shown, default=0) <= beats[-1] < max(disk_heartbeats(disk))
+    await node.beats(instance)
+    await node.driver.stop(instance, 0)
+    clone.rename(disk)
+    await boot(node, instance, disk)
+    await node.beats(instance)
     await node.driver.stop(instance, 0)
 
 

@@ -262,7 +262,7 @@ def rename(environment: Mapping[str, str]) -> None:
         with open(disk, "rb") as file:  # noqa: PTH123 - a device or a file
             content = file.read(_SEED_LIMIT)
         with contextlib.suppress(InputError):
-            files = renamed(fat_files(content), environment)
+            files = renamed(fat_files(content), environment, environment.get("OSP_DNS", "").split())
             _write_seed(disk, files)
             say(f"the settings on disk {number} have the new name", file=sys.stderr)
             return

@@ -349,15 +349,20 @@ class Streams:
     def _disk_start(self, end: DiskEnd, paths: list[str], call: Call, *, receives: bool) -> Start:
         spec = end.instance.disks[end.index]
         path = end.snapshot or paths[end.index]
-        if end.changes:
+        if end.changes or end.moment:
             sums = str(self.sums_file(end.sums)) if end.sums else ""
             order = ChangesOrder(sums=sums)
             if end.moment:
                 path = self._moment(end.moment)
                 order = ChangesOrder(
-                    sums=sums, export=spec.uuid, bitmap=end.bitmap, spare=str(self.paths.image_work)
+                    sums=sums,
+                    export=spec.uuid,
+                    bitmap=end.bitmap,
+                    whole=not end.changes,
+                    spare=str(self.paths.image_work),
                 )
-            return Start(EndOrder(path=path, changes=order), size=spec.size * MIB)
+            form = DUMP if end.changes else RAW
+            return Start(EndOrder(path=path, changes=order), size=spec.size * MIB, form=form)
         if not end.os:
             has_zeros = DISK_TEMPLATES[spec.template].in_files and not end.holds_data
             raw = EndOrder(path=path, has_zeros=has_zeros)

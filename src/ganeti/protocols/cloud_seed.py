@@ -21,7 +21,7 @@ def seed_files(
 ) -> dict[str, bytes]:
     """Return the files of a seed for the instance in an OS script's environment."""
     facts: dict[str, Any] = {
-        "instance-id": f"iid-{environment['INSTANCE_UUID']}",
+        "instance-id": _instance_id(environment),
         "local-hostname": environment["INSTANCE_NAME"],
     }
     if ssh_key:
@@ -29,18 +29,35 @@ def seed_files(
     return {
         META_DATA: _json(facts),
         USER_DATA: user_data or NOTHING,
-        NETWORK: _json({"version": 2, "ethernets": _interfaces(environment, dns)}),
+        NETWORK: _network(environment, dns),
     }
 
 
-def renamed(files: Mapping[str, bytes], environment: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the same seed with another name and the same instance id. InputError if another program wrote the seed."""
+def renamed(
+    files: Mapping[str, bytes], environment: Mapping[str, str], dns: Sequence[str] = ()
+) -> dict[str, bytes]:
+    """Return the same seed with another name; InputError if another program wrote the seed.
+
+    A clone or an import also gets its own instance id, by which cloud-init notices the new machine, and its own
+    interfaces.
+    """
     try:
         facts = json.loads(files[META_DATA])
+        is_same = facts["instance-id"] == _instance_id(environment)
+        facts["instance-id"] = _instance_id(environment)
         facts["local-hostname"] = environment["INSTANCE_NAME"]
     except (KeyError, TypeError, ValueError) as err:
         raise InputError("was not written by this definition", META_DATA) from err
-    return {**files, META_DATA: _json(facts)}
+    network = {} if is_same else {NETWORK: _network(environment, dns)}
+    return {**files, META_DATA: _json(facts), **network}
+
+
+def _instance_id(environment: Mapping[str, str]) -> str:
+    return f"iid-{environment['INSTANCE_UUID']}"
+
+
+def _network(environment: Mapping[str, str], dns: Sequence[str]) -> bytes:
+    return _json({"version": 2, "ethernets": _interfaces(environment, dns)})
 
 
 def _interfaces(environment: Mapping[str, str], dns: Sequence[str]) -> dict[str, Any]:

@@ -52,7 +52,28 @@ def test_add_sends_the_opcode_of_upstream(master: FakeMaster, run: Run) -> None:
     master.job(result=["peernode1"])
     assert run(table, *ADD.split())[0] == 0
     ours = {"explain": False, "src_format": None, "src_backup": None, "no_nics": False}
+    ours["src_instance"] = None
     assert submitted(master) == {**CAPTURED_ADD, "start": False, **ours}
+
+
+def test_clone_names_source_and_clone(master: FakeMaster, run: Run) -> None:
+    master.job(result=["n2"])
+    words = "clone -n n2 -t plain --disk 0:size=20g --net 0:link=br1 -B memory=64 --start --compress gzip-fast"
+    assert run(table, *words.split(), "web1", "web2")[0] == 0
+    op = submitted(master)
+    assert (op["OP_ID"], op["mode"]) == ("OP_INSTANCE_CREATE", "clone")
+    assert (op["src_instance"], op["instance_name"]) == ("web1", "web2")
+    assert (op["pnode"], op["disk_template"], op["compress"]) == ("n2", "plain", "gzip-fast")
+    assert op["disks"][0]["size"] == 20480
+    assert op.get("start", True) is True
+
+
+def test_clone_is_left_down(master: FakeMaster, run: Run) -> None:
+    master.job(result=["n1"])
+    _, out, _ = run(table, "clone", "--dry-run", "web1", "web2")
+    op = submitted(master)
+    assert (op["start"], op["nics"], op["disks"], op["dry_run"]) == (False, [], [], True)
+    assert "would be on: n1" in out
 
 
 def test_add_takes_disks_interfaces_and_parameters(master: FakeMaster, run: Run) -> None:

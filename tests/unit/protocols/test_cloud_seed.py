@@ -64,6 +64,23 @@ def test_a_new_name_changes_the_name_only() -> None:
             renamed(files, ENVIRONMENT)
 
 
+def test_seed_of_a_clone_identifies_the_clone() -> None:
+    old = seed_files(ENVIRONMENT, user_data=b"secret", ssh_key="ssh-ed25519 AAAA x")
+    clone = {
+        **ENVIRONMENT,
+        "INSTANCE_NAME": "web2.example.com",
+        "INSTANCE_UUID": "5c3f2b1e-0000-4000-8000-000000000002",
+        "NIC_0_MAC": "aa:00:00:44:55:66",
+        "NIC_0_IP": "192.0.2.10",
+    }
+    new = renamed(old, clone, ["192.0.2.53"])
+    fresh = seed_files(clone, user_data=b"secret", ssh_key="ssh-ed25519 AAAA x", dns=["192.0.2.53"])
+    assert {name: new[name] for name in ("user-data", "network-config")} == {
+        name: fresh[name] for name in ("user-data", "network-config")
+    }
+    assert json.loads(new["meta-data"]) == json.loads(fresh["meta-data"])
+
+
 @pytest.mark.parametrize("length", [0, 1, 511, 512, 513, 20_000])
 def test_a_file_system_holds_what_was_put_into_it(length: int) -> None:
     files = {"meta-data": b"m" * 300, "user-data": bytes(range(256)) * (length // 256) + b"x" * (length % 256),

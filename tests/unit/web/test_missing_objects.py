@@ -40,10 +40,12 @@ BASES: dict[str, dict[str, Any]] = {
 """Sound bodies that differ from `REQUIRED`."""
 SECONDARY = {"pnode": "node1.example.com", "disk_template": "drbd", "disks": [{"size": 1}]}
 IMPORT = {"mode": "import", "src_path": "web1.example.com"}
+CLONE = {"mode": "clone"}
 CONVERT = {"disk_template": "drbd"}
 MORE: dict[tuple[str, str], dict[str, Any]] = {
     **{("OP_INSTANCE_CREATE", name): SECONDARY for name in ("snode", "snode_uuid")},
     **{("OP_INSTANCE_CREATE", name): IMPORT for name in ("src_node", "src_node_uuid")},
+    ("OP_INSTANCE_CREATE", "src_instance"): CLONE,
     **{("OP_INSTANCE_SET_PARAMS", name): CONVERT for name in ("remote_node", "remote_node_uuid")},
 }  # fmt: skip
 """What a body needs beside one field."""
@@ -52,6 +54,7 @@ OTHERWISE = {
     ("put_instances_name_modify", "iallocator"),  # the request names the node of a conversion
     ("put_nodes_name_role", "node_uuid"),  # its body is a text, not an object
     ("post_instances_multi_alloc", "instances[0].iallocator"),  # one allocator places all
+    ("post_instances_multi_alloc", "instances[0].src_instance"),  # it only creates
 }
 
 

@@ -1,4 +1,4 @@
-"""gnt-instance add."""
+"""gnt-instance add and clone."""
 
 import argparse
 import sys
@@ -13,7 +13,8 @@ from ganeti.cli.jobs import run_opcode
 from ganeti.cli.key_values import backend_params, disk_requests, name_and_values, nic_requests
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import JOB_OPTIONS
-from ganeti.model.operation import INSTANCE
+from ganeti.model.compression import COMPRESSIONS, NONE
+from ganeti.model.operation import INSTANCE, Argument
 
 if TYPE_CHECKING:  # Lists do not need opcodes and start faster without them.
     from ganeti.model.opcodes.base import DiskRequest, NicRequest
@@ -48,6 +49,68 @@ def add(args: argparse.Namespace) -> int:
         chosen = result["nodes"] if isinstance(result, dict) else result
         say(f"The instance would be on: {', '.join(chosen)}")
     return 0
+
+
+@table.command(
+    "clone",
+    INSTANCE,
+    Argument("new_name", "name of the clone"),
+    OpOptions(
+        "instance.OpInstanceCreate",
+        without=("start", "no_install", "force_variant", "osparams_secret"),
+    ),
+    option("-n", "--node", metavar="NODE[:SECONDARY]", completion="node",
+           help="primary node, and the secondary node of mirrored disks"),
+    option("-H", "--hypervisor-parameters", "--hypervisor", dest="hypervisor",
+           metavar="HYPERVISOR[:k=v,...]", help="hypervisor and its parameters"),
+    option("--no-nics", "--no-nic", dest="no_nics", action="store_true",
+           help="create no network interfaces, even if the source has some"),
+    option("--start", dest="start", action="store_true", help="start the clone"),
+    option("--compress", dest="compress", choices=tuple(COMPRESSIONS), default=NONE,
+           help="compress the data between nodes"),
+    *JOB_OPTIONS,
+)  # fmt: skip
+def clone(args: argparse.Namespace) -> int:
+    """Create an instance with the disks and the settings of another one, and leave it down.
+
+    A running guest continues. Its disks are copied as they are at one moment; an agent in the guest
+    (use_guest_agent) first freezes the file systems, otherwise the clone starts as after a loss of power. This needs
+    a guest of KVM whose disks are all writable.
+
+    Options override the source's disks, network interfaces, OS, parameters and tags. Disks may be larger than
+    those of the source, and of another template. If neither --node nor an allocator (--iallocator; default: the
+    cluster's) chooses the nodes, the clone is on the nodes of the source. On the same node, disks in files on XFS or
+    btrfs share their blocks with those of the source at first.
+
+    The clone has a new UUID, new MAC addresses, a new address from the pool of its network, its own display port,
+    and empty NVRAM and TPM. Other addresses are not copied. The rename script of the OS sets the name in the
+    cloned system. OS image writes new settings for cloud-init, whose instance-id has changed: cloud-init then makes
+    new ssh host keys at the first start. The machine-id is the system's own: prepare a source with an empty
+    /etc/machine-id, or remove it in the clone.
+    """
+    op = _clone_opcode(args)
+    result = run_opcode(op, args)
+    if args.dry_run:
+        chosen = result["nodes"] if isinstance(result, dict) else result
+        say(f"The instance would be on: {', '.join(chosen)}")
+    return 0
+
+
+def _clone_opcode(args: argparse.Namespace) -> "OpInstanceCreate":
+    primary, _, secondary = (args.node or "").partition(":")
+    hypervisor = name_and_values(args.hypervisor, "hypervisor") if args.hypervisor else (None, {})
+    op: OpInstanceCreate = args.op.opcode(
+        args,
+        instance_name=args.new_name,
+        mode="clone",
+        src_instance=args.instance_name,
+        pnode=primary or None,
+        snode=secondary or None,
+        hypervisor=hypervisor[0],
+        hvparams=hypervisor[1],
+        start=args.start,
+    )
+    return op
 
 
 def create_opcode(args: argparse.Namespace) -> "OpInstanceCreate":

@@ -49,12 +49,12 @@ class Moments(ShowsMoments):
     async def begin(
         self, instance: InstanceSpec, *, base: str, bitmap: str, limit_s: float
     ) -> Moment:
-        guest = self.guests.here(instance).own("be backed up while it runs")
+        guest = self.guests.here(instance).own("be copied while it runs")
         disks = guest.instance.disks
         for disk in disks:
             if disk.mode != "rw":
                 raise HypervisorError(
-                    f"disk {disk.index} is read-only and cannot be backed up while the guest runs"
+                    f"disk {disk.index} is read-only and cannot be copied while the guest runs"
                 )
         await self._clear(guest, disks)
         path = guest.files.moment

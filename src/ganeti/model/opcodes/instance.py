@@ -121,6 +121,8 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     src_backup: Annotated[str | None, RefersTo.NOTHING] = None
     src_format: Annotated[str | None, RefersTo.CLUSTER] = None
     """Format of a machine image at `src_path`, which is then not an export; `auto` reads the header."""
+    src_instance: Annotated[str | None, RefersTo.INSTANCE] = None
+    """With mode clone: the instance whose disks are copied, and whose description completes the request."""
     tags: Annotated[list[str], Field("tags", metavar="TAG,...", form=Form.WORDS), RefersTo.TAG] = []
 
     summary_field: ClassVar[str | None] = "instance_name"

@@ -87,6 +87,51 @@ class FileReader:
             room, offset = room[count:], offset + count
 
 
+class _SpareSpace:
+    """The space in which QEMU keeps the old blocks of a moment; '': the source is not a moment."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory, self._looked = directory, 0.0
+
+    def check(self) -> None:
+        """Raise HostError before these blocks fill the node's file system."""
+        now = time.monotonic()
+        if self._directory and now - self._looked > LOOK_EVERY_S:
+            self._looked = now
+            space = os.statvfs(self._directory)
+            if space.f_bavail < space.f_blocks * SPARE:
+                raise HostError(
+                    f"the guest overwrites more than fits into {self._directory}: less than {SPARE:.0%} of it is free"
+                )
+
+
+class WholeSource:
+    """All of a disk as it was at one moment."""
+
+    def __init__(self, disk: DiskReader, spare: str) -> None:
+        self._disk, self._spare = disk, _SpareSpace(spare)
+
+    def position(self, length: int) -> int:
+        return length
+
+    def pieces(self) -> Pieces:
+        rooms = buffers()
+        for offset, length, is_zero in self._disk.spans():
+            step = TELL_EVERY if is_zero else CHUNK
+            for at in range(offset, offset + length, step):
+                part = min(step, offset + length - at)
+                if is_zero:
+                    yield part, b""
+                else:
+                    room = next(rooms)[:part]
+                    self._disk.read(at, room)
+                    yield from split_zeros(room)
+                self._spare.check()
+
+    def finish(self) -> None:
+        """Everything was read, otherwise an error was raised."""
+
+
 class ChangesSource:
     """The blocks of a disk that differ from those with given sums, or all that are not zero."""
 
@@ -94,10 +139,9 @@ class ChangesSource:
         self, disk: DiskReader, sums: int | None, *, all_changed: bool = False, spare: str = ""
     ) -> None:
         """With `all_changed`, the parts that the disk reports have changed, and zeros in them count."""
-        self._disk, self._sums, self._spare = disk, sums, spare
+        self._disk, self._sums, self._spare = disk, sums, _SpareSpace(spare)
         self._keeps_zeros = sums is not None or all_changed
         self._examined = self._told = 0
-        self._looked = 0.0
 
     def position(self, length: int) -> int:
         """Return how much of the disk was examined."""
@@ -116,21 +160,10 @@ class ChangesSource:
                     self._disk.read(at, room)
                     yield from self._data(at, room)
                 self._examined = at + part
-                self._check_spare()
+                self._spare.check()
                 if self._examined - self._told >= TELL_EVERY:
                     yield 0, RECORD.pack(SAME, self._told, self._examined - self._told)
                     self._told = self._examined
-
-    def _check_spare(self) -> None:
-        """Raise HostError before the old blocks of a moment fill the node's file system."""
-        now = time.monotonic()
-        if self._spare and now - self._looked > LOOK_EVERY_S:
-            self._looked = now
-            space = os.statvfs(self._spare)
-            if space.f_bavail < space.f_blocks * SPARE:
-                raise HostError(
-                    f"the guest overwrites more than fits into {self._spare}: less than {SPARE:.0%} of it is free"
-                )
 
     def _zeros(self, offset: int, length: int) -> Pieces:
         """Yield the blocks that were not zeros before."""
@@ -289,7 +322,9 @@ class ImageSink:
 
 
 @contextlib.contextmanager
-def open_changes(order: ChangesOrder, path: str, size: int) -> Iterator[ChangesSource]:
+def open_changes(
+    order: ChangesOrder, path: str, size: int
+) -> Iterator[ChangesSource | WholeSource]:
     """Open a disk, and the sums of its former blocks."""
     with contextlib.ExitStack() as files:
 
@@ -304,6 +339,9 @@ def open_changes(order: ChangesOrder, path: str, size: int) -> Iterator[ChangesS
             return
         context = dirty_context(order.bitmap) if order.bitmap else ALLOCATION
         disk = files.enter_context(contextlib.closing(NbdReader(path, order.export, context, size)))
+        if order.whole:
+            yield WholeSource(disk, order.spare)
+            return
         yield ChangesSource(disk, sums, all_changed=bool(order.bitmap), spare=order.spare)
 
 

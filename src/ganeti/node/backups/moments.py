@@ -34,7 +34,7 @@ class _Moments:
         moments = self._of(args)
         if moments is None:
             raise HypervisorError(
-                f"guests of hypervisor {args.instance.hypervisor} cannot be backed up while they run; run:"
+                f"disks of hypervisor {args.instance.hypervisor} cannot be copied while the guest runs; run:"
                 f" gnt-instance shutdown {args.instance.name}"
             )
         async with self.locks.of(args.instance.name):

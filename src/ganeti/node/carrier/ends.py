@@ -21,6 +21,7 @@ from ganeti.node.backups.ends import ImageSink, open_changes, open_point
 from ganeti.node.carrier.buffers import fill, widen, writer
 from ganeti.node.carrier.frames import CHUNK, Piece, Pieces, as_data, buffers, split_zeros
 from ganeti.node.carrier.order import EndOrder
+from ganeti.storage.clones import NoClones, clone, cloned
 
 SYNC_EVERY = 64 * 1024 * 1024
 """Bytes between syncs to the disk while data arrives; otherwise the final sync would take long."""
@@ -187,6 +188,23 @@ class _ScriptSource:
 
     def finish(self) -> None:
         _ended(self._process, "export")
+
+
+def share_blocks(source: EndOrder, sink: EndOrder, size: int) -> bool:
+    """Let a disk in a file share the blocks of another one; return False where that is impossible."""
+    if source.argv or sink.argv or source.changes or source.point or sink.image or sink.makes_file:
+        return False
+    with open(source.path, "rb") as old, open(sink.path, "r+b") as new:  # noqa: PTH123 - devices or files
+        both = [os.fstat(one.fileno()) for one in (old, new)]
+        if not all(stat.S_ISREG(one.st_mode) for one in both):
+            return False
+        if both[0].st_size != size or both[1].st_size < size:
+            return False
+        try:
+            cloned(clone, new.fileno(), old.fileno())
+        except NoClones:
+            return False
+    return True
 
 
 class _FileSource:

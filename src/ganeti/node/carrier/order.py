@@ -26,6 +26,8 @@ class ChangesOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The path is QEMU's socket, and this the export of the disk; '': the path is the disk."""
     bitmap: str = ""
     """Read only the blocks of this dirty bitmap of QEMU."""
+    whole: bool = False
+    """Send all of the disk as it is, not the changes as records."""
     spare: str = ""
     """A directory with too little free space ends the work: QEMU keeps old blocks there for a moment."""
 

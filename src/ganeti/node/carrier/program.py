@@ -31,7 +31,14 @@ from ganeti.node.carrier.connection import (
     accept,
     connect,
 )
-from ganeti.node.carrier.ends import ProgramFailed, Sink, Source, open_sink, open_source
+from ganeti.node.carrier.ends import (
+    ProgramFailed,
+    Sink,
+    Source,
+    open_sink,
+    open_source,
+    share_blocks,
+)
 from ganeti.node.carrier.frames import CHUNK, Piece, Pieces, Writer, as_data, buffers, split_zeros
 from ganeti.node.carrier.greeting import IN_FRAMES, RAW, WAIT, Greeting, answer_line, read_answer
 from ganeti.node.carrier.order import EndOrder, StreamOrder
@@ -120,6 +127,9 @@ class Count:
 def _copy(order: StreamOrder, file: Path, source: EndOrder, sink: EndOrder) -> Result:
     """Copy the data within this node; return when it is synced."""
     count = Count(ProgressFile(file, order.total), counts_digest=order.digests)
+    if not order.digests and share_blocks(source, sink, order.size):
+        count.add(order.size, b"")
+        return count.result()
     environment = own_environment()
     with (
         open_source(source, order.size, environment) as data,

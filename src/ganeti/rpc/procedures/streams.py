@@ -42,7 +42,8 @@ class DiskEnd(Message, frozen=True, kw_only=True):
     sums: str = ""
     """The token of the transfer that brought sums of blocks to this node; '': none."""
     moment: str = ""
-    """The socket of QEMU that shows the disk as it was at one moment; '': the guest is down."""
+    """The socket of QEMU that shows the disk as it was at one moment; '': the guest is down. Without `changes`, all of
+    the disk is sent."""
     bitmap: str = ""
     """Send only the blocks of this bitmap of QEMU."""
     holds_data: bool = False

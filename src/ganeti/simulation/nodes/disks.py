@@ -120,8 +120,9 @@ class DiskCalls(NodeState):
     ) -> StreamResult:
         self._check_disk(source)
         receiver._check_disk(target)
-        if any(guest.spec.name == name for guest in self.guests.values()):
-            self.violations.append(f"a disk of {name} is copied while it runs")
+        used = {disk.uuid for guest in self.guests.values() for disk in guest.spec.disks}
+        if source.uuid in used or any(guest.spec.name == name for guest in self.guests.values()):
+            self.violations.append(f"disk {source.uuid} is copied for {name} while its guest runs")
         data = self._place(source).contents.get(path_of(source), "")
         receiver._place(target).contents[path_of(target)] = data
         return StreamResult(data_bytes=source.size, seconds=0.1)

@@ -30,6 +30,14 @@ from ganeti.units.demand import Demand
 from ganeti.units.hooks.environment import instance_variables
 from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.instance.adoption import sources, with_adopted_sizes
+from ganeti.units.instance.cloning import (
+    CLONE,
+    ClonePlan,
+    clone_disks,
+    completed,
+    plan_clone,
+    source_of,
+)
 from ganeti.units.instance.confinement import check_confinement
 from ganeti.units.instance.create_plan import check_create_arguments, new_instance
 from ganeti.units.instance.disks import (
@@ -46,6 +54,7 @@ from ganeti.units.instance.hardware import with_pinned_hardware
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
 from ganeti.units.instance.importing import (
     IMPORT,
+    FoundExport,
     ImportPlan,
     filled,
     find_export,
@@ -96,6 +105,8 @@ class CreatePlan:
     """The source of the disks' data, in place of an installation."""
     remote: RemoteSource | None = None
     """The same instance in another cluster."""
+    cloned: ClonePlan | None = None
+    """The instance of this cluster whose disks are copied."""
     why_not: tuple[tuple[str, str], ...] = ()
     """Other nodes and the reasons against them, on request."""
     adopted: Mapping[str, str] = field(default_factory=dict)
@@ -121,22 +132,25 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         self.op = replace(self.op, instance_name=full_name(snapshot, self.op.instance_name))
         given = (
-            self._given(snapshot) if self.op.mode != IMPORT else ()
-        )  # the export may be on any node
+            self._given(snapshot) if self.op.mode not in (IMPORT, CLONE) else ()
+        )  # the export may be on any node, and a source without a request may decide
         nodes = tuple(node.uuid for node in given) if given else ALL
+        names = {self.op.instance_name}
+        networks = [nic.network for nic in self.op.nics]
+        if self.op.mode == CLONE:
+            source = source_of(snapshot, self.op)
+            names.add(source.name)
+            networks += [nic.network for nic in source.nics]
         return [
-            lock(Level.INSTANCE, self.op.instance_name),
+            lock(Level.INSTANCE, names),
             lock(Level.NODE, nodes, Mode.SHARED),
-            *network_locks(snapshot, (nic.network for nic in self.op.nics)),
+            *network_locks(snapshot, networks),
         ]
 
     async def check_prereq(self, ctx: UnitContext) -> CreatePlan:
         check_allowed(self.op.compress, ctx.snapshot.cluster.compression_tools)
-        found = await find_export(ctx, self.op) if self.op.mode == IMPORT else None
         os_is_given = bool(self.op.os_type) and self.op.mode != REMOTE_IMPORT
-        if found is not None:
-            self.op = filled(ctx, self.op, found.description)
-            check_create_arguments(self.op)
+        found, source = await self._complete(ctx)
         certificate = check_source(ctx, self.op) if self.op.mode == REMOTE_IMPORT else ""
         await self._check_names(ctx)
         op, snapshot = self.op, ctx.snapshot
@@ -163,8 +177,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         await self._check_resources(ctx, nodes, instance, adopted)
         imported = await plan_import(ctx, found, instance.os, node) if found else None
         remote = await plan_remote_import(ctx, op, certificate, node) if certificate else None
+        cloned = await plan_clone(ctx, source, instance.os, node) if source else None
         by_script = [one.by_script for one in (imported, remote) if one is not None]
-        must_fit = all(by_script) or os_is_given
+        must_fit = (all(by_script) and cloned is None) or os_is_given
         await self._check_on_node(ctx, node, instance, os_must_fit=must_fit)
         instance = await with_pinned_hardware(ctx, node, instance)
         if op.no_install:
@@ -172,8 +187,19 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         install = not op.no_install and template.has_disks and not adopted
         why_not = tuple(self._why_not)
         return CreatePlan(
-            instance, nodes, install, self._starts, imported, remote, why_not, adopted
+            instance, nodes, install, self._starts, imported, remote, cloned, why_not, adopted
         )
+
+    async def _complete(self, ctx: UnitContext) -> tuple[FoundExport | None, Instance | None]:
+        """Complete the request from the export or the instance that it names; return these."""
+        found = await find_export(ctx, self.op) if self.op.mode == IMPORT else None
+        source = source_of(ctx.snapshot, self.op) if self.op.mode == CLONE else None
+        if found is not None:
+            self.op = filled(ctx, self.op, found.description)
+        if source is not None:
+            self.op = completed(ctx, self.op, source)
+        check_create_arguments(self.op)
+        return found, source
 
     async def _check_names(self, ctx: UnitContext) -> None:
         op = self.op
@@ -291,6 +317,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
     def hooks(self, snapshot: Snapshot, plan: CreatePlan) -> HookPoint:
         now = snapshot.instances.get(plan.instance.uuid, plan.instance)
         source = source_variables(plan.imported) if plan.imported is not None else {}
+        if plan.cloned is not None:
+            source = {"SRC_INSTANCE": plan.cloned.source.name}
         variables = {**instance_variables(snapshot, now), "ADD_MODE": self.op.mode, **source}
         return on_nodes("instance-add", variables, snapshot, plan.instance.all_nodes)
 
@@ -311,6 +339,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
                 await self._import(ctx, undo, plan, plan.imported)
             elif plan.remote is not None:
                 confirmations = await self._receive(ctx, undo, plan, plan.remote)
+            elif plan.cloned is not None:
+                await self._clone(ctx, undo, plan, plan.cloned)
             elif plan.install:
                 ctx.step("running the instance OS create scripts")
                 async with copies_open(ctx, plan.instance):
@@ -342,6 +372,19 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             imported.found.description.name,
             osparams,
             has_script=imported.renames,
+            debug=self.op.debug_level,
+        )
+
+    async def _clone(
+        self, ctx: UnitContext, undo: UndoLog, plan: CreatePlan, cloned: ClonePlan
+    ) -> None:
+        await clone_disks(ctx, undo, plan.instance, cloned, compress=self.op.compress)
+        await tell_name(
+            ctx,
+            plan.instance,
+            cloned.source.name,
+            self._osparams(ctx, plan.instance),
+            has_script=cloned.renames,
             debug=self.op.debug_level,
         )
 

@@ -13,6 +13,7 @@ from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.param_checks import changed, check_backend_params, check_os_params
 from ganeti.units import name_lookup
 from ganeti.units.context import UnitContext
+from ganeti.units.instance.cloning import CLONE, check_clone_arguments
 from ganeti.units.instance.disks import JobNames
 from ganeti.units.instance.grants import check_recovery
 from ganeti.units.instance.hardware import with_network_port
@@ -27,7 +28,7 @@ from ganeti.units.instance.requests import (
 )
 from ganeti.units.job_source import check_may_set
 
-MODES = ("create", IMPORT, REMOTE_IMPORT)
+MODES = ("create", IMPORT, REMOTE_IMPORT, CLONE)
 FILE_DRIVERS = (None, "loop")
 NOT_POSSIBLE = ("forthcoming", "commit", "instance_communication")
 """Options of other versions that change the result and so must not be ignored."""
@@ -42,6 +43,7 @@ def check_create_arguments(op: OpInstanceCreate) -> None:
         )
     check_import_arguments(op)
     check_remote_import_arguments(op)
+    check_clone_arguments(op)
     if host_name(op.instance_name, "instance_name") != op.instance_name:
         raise InputError("must be in lower case", "instance_name")
     for field in NOT_POSSIBLE:
@@ -52,9 +54,10 @@ def check_create_arguments(op: OpInstanceCreate) -> None:
         raise InputError("the only file driver is loop", "file_driver")
     _check_placement(op)
     _check_os(op)
-    if op.mode == IMPORT and op.no_install:
+    if op.mode in (IMPORT, CLONE) and op.no_install:
         raise InputError(
-            "--no-install has no effect: an import never runs the OS create script", "no_install"
+            f"--no-install has no effect: mode {op.mode} never runs the OS create script",
+            "no_install",
         )
     check_tags(op.tags)
     _check_names(op)

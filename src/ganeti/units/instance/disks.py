@@ -222,6 +222,20 @@ async def copies_open(ctx: UnitContext, instance: Instance) -> AsyncIterator[Non
         await close_secondaries(ctx, instance)
 
 
+@contextlib.asynccontextmanager
+async def disks_opened(ctx: UnitContext, instance: Instance, node: Node) -> AsyncIterator[None]:
+    """Keep the disks open for a block: on the primary node, and on the others for the writes."""
+    async with copies_open(ctx, instance):
+        try:
+            await open_disks(ctx, instance, node, DiskRole.PRIMARY)
+            yield
+        except BaseException:
+            with contextlib.suppress(RpcError):
+                await close_disks(ctx, instance, node)
+            raise
+        await close_disks(ctx, instance, node)
+
+
 async def sync_of(
     ctx: UnitContext, instance: Instance, node: Node
 ) -> list[tuple[DiskSpec, SyncStatus | None]]:

@@ -1,13 +1,12 @@
 """Conversion of an instance's disks to another template: `gnt-instance modify -t TEMPLATE`."""
 
-import contextlib
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.config.fill import instance_spec
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
@@ -20,7 +19,6 @@ from ganeti.layouts.registry import PLANNERS
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
-from ganeti.model.names import DiskRole
 from ganeti.model.objects import Disk, Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
 from ganeti.rpc.procedures.disks import DiskArgs
@@ -28,13 +26,11 @@ from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import is_running, primary_node, put_instance
 from ganeti.units.instance.disks import (
     JobNames,
-    close_disks,
-    copies_open,
     create_disks,
     disks_on,
+    disks_opened,
     is_mirrored,
     make_disk,
-    open_disks,
     sync_of,
     wait_for_sync,
 )
@@ -203,13 +199,13 @@ async def convert(ctx: UnitContext, plan: DiskPlan, *, wait: bool) -> Outcome:
         ctx.step(f"making {len(after.disks)} disks of template {after.disk_template}")
         await steps.take(_MakeConverted(plan))
         if in_place:
-            async with _opened(ctx, after, plan.node):
+            async with disks_opened(ctx, after, plan.node):
                 await _synchronise(ctx, after, wait=wait)
         else:
             async with (
                 disks_ready(ctx, before),
-                _opened(ctx, before, plan.node),
-                _opened(ctx, after, plan.node),
+                disks_opened(ctx, before, plan.node),
+                disks_opened(ctx, after, plan.node),
             ):
                 await steps.take(_CopyConverted(plan))
                 await _synchronise(ctx, after, wait=wait)
@@ -236,7 +232,7 @@ async def _check_own_copy(ctx: UnitContext, plan: DiskPlan) -> None:
     """Refuse unless the copy on the primary node, whose data is kept, has all data, also by its peer's records."""
     if not is_mirrored(plan.before):
         return
-    async with disks_ready(ctx, plan.before), _opened(ctx, plan.before, plan.node):
+    async with disks_ready(ctx, plan.before), disks_opened(ctx, plan.before, plan.node):
         seen = [sync for _disk, sync in await sync_of(ctx, plan.before, plan.node)]
         if any(sync and not sync.up_to_date and sync.percent is not None for sync in seen):
             await _synchronise(ctx, plan.before, wait=True)
@@ -299,17 +295,3 @@ async def _synchronise(ctx: UnitContext, instance: Instance, *, wait: bool) -> N
     if wait and is_mirrored(instance):
         ctx.step("waiting for the copies to be the same")
         await wait_for_sync(ctx, instance)
-
-
-@contextlib.asynccontextmanager
-async def _opened(ctx: UnitContext, instance: Instance, node: Node) -> AsyncIterator[None]:
-    """Keep the disks open for a block: on the primary node, and on the others for the writes."""
-    async with copies_open(ctx, instance):
-        try:
-            await open_disks(ctx, instance, node, DiskRole.PRIMARY)
-            yield
-        except BaseException:
-            with contextlib.suppress(RpcError):
-                await close_disks(ctx, instance, node)
-            raise
-        await close_disks(ctx, instance, node)

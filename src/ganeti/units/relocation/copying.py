@@ -1,4 +1,4 @@
-"""Copies of a disk's data to another disk, on another or the same node, while the guest is down."""
+"""Copies of a disk's data to another disk, of the same or another instance, on any node, while the guest is down."""
 
 from dataclasses import dataclass, field
 
@@ -18,7 +18,7 @@ from ganeti.units.undo.transfers import EndStream
 
 @dataclass
 class DiskCopies:
-    """Copies of an instance's disks while it is down; the undo log ends them, and drops them after a commit.
+    """Copies of disks to those of `instance` while it is down; the undo log ends them, and drops them after a commit.
 
     Two nodes connect directly, with keys for these copies only. A single node moves the data itself; both disks are
     open.
@@ -30,6 +30,8 @@ class DiskCopies:
     source: Node
     target: Node
     compress: str = "none"
+    origin: InstanceSpec | None = None
+    """The instance of the source's disks; None: the same."""
     _route: Route | None = field(default=None, init=False)
 
     async def copy(self, old: DiskSpec, new: DiskSpec) -> None:
@@ -51,7 +53,8 @@ class DiskCopies:
             self._route = await make_route(ctx, self.undo, spec.name, self.source, self.target)
         # Other disks of the instance may be missing.
         source, target = (
-            DiskEnd(instance=replace(spec, disks=(one,)), index=0) for one in (old, new)
+            DiskEnd(instance=replace(of, disks=(one,)), index=0)
+            for of, one in ((self.origin or spec, old), (spec, new))
         )
         size, what = old.size * MIB, f"disk {old.index}"
         load = Load(what, size, size, source, target, pack=self.compress, unpack=self.compress)

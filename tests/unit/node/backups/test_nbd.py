@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.errors import HostError
+from ganeti.node.backups.ends import open_changes
 from ganeti.node.backups.nbd import ALLOCATION, NbdReader, dirty_context
+from ganeti.node.carrier.order import ChangesOrder
 
 pytestmark = pytest.mark.requirement("A64", "B7")
 
@@ -61,6 +63,26 @@ def test_data_is_read_and_holes_are_known(disk_path: Path) -> None:
         assert not any(room[: 4 * BLOCK])
         with pytest.raises(HostError, match="lost the disk's old content"):
             disk.read(SIZE, memoryview(room))
+
+
+def test_all_of_a_moment_is_sent_as_it_is(disk_path: Path) -> None:
+    image, wanted = disk_path / "disk", bytearray(SIZE)
+    wanted[4 * BLOCK + 512 : 7 * BLOCK + 512] = os.urandom(3 * BLOCK)
+    wanted[SIZE - 1] = 7
+    with image.open("wb") as file:
+        file.truncate(SIZE)
+        file.seek(4 * BLOCK)
+        file.write(wanted[4 * BLOCK : 8 * BLOCK])
+        file.seek(SIZE - 1)
+        file.write(b"\x07")
+    order = ChangesOrder(export="disk", whole=True)
+    with served(disk_path, image) as path, open_changes(order, path, SIZE) as source:
+        pieces = [bytes(zeros) + bytes(data) for zeros, data in source.pieces()]
+        source.finish()
+    assert b"".join(pieces) == bytes(wanted)
+    spare = ChangesOrder(export="disk", whole=True, spare=str(disk_path))
+    with served(disk_path, image) as path, open_changes(spare, path, SIZE) as source:
+        assert sum(zeros + len(data) for zeros, data in source.pieces()) == SIZE
 
 
 def test_missing_server_export_and_bitmap_are_errors(disk_path: Path) -> None:

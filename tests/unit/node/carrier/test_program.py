@@ -1,6 +1,7 @@
 """The program of the carrier, run in this process: what it leaves beside its order."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,35 @@ def test_copy_reports_its_length(tmp_path: Path) -> None:
     assert status == 0
     assert json.loads(text)["data_bytes"] == 4 * MIB
     assert target.read_bytes() == b"data" * MIB + b"x" * MIB
+
+
+def test_copy_shares_blocks_where_the_file_system_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ioctl of XFS and btrfs, played: the whole content, and the rest of a larger target stays."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b"data" * MIB)
+    target.write_bytes(bytes(5 * MIB))
+    seen = []
+
+    def clone(new: int, old: int) -> None:
+        seen.append((new, old))
+        os.pwrite(new, os.pread(old, 4 * MIB, 0), 0)
+
+    monkeypatch.setattr("ganeti.node.carrier.ends.clone", clone)
+    ends = {"source": {"path": str(source)}, "sink": {"path": str(target)}}
+    status, text = carried_out(tmp_path, size=4 * MIB, **ends)
+    assert (status, len(seen)) == (0, 1)
+    assert json.loads(text)["data_bytes"] == 4 * MIB
+    assert target.read_bytes() == b"data" * MIB + bytes(MIB)
+    for length in (3 * MIB, 5 * MIB):  # a source of another size than recorded, a target too small
+        os.truncate(target, 4 * MIB)
+        os.truncate(source, length)
+        carried_out(tmp_path, size=4 * MIB, **ends)
+    target.write_bytes(b"")
+    os.truncate(source, 4 * MIB)
+    carried_out(tmp_path, size=4 * MIB, **ends)
+    assert len(seen) == 1
 
 
 @pytest.mark.requirement("F32")
