@@ -65,7 +65,7 @@ def nic(**fields: Any) -> list[NicRequest]:
 @pytest.mark.parametrize(
     ("fields", "code", "text"),
     [
-        ({"mode": "clone"}, WRONG, "mode: 'clone' is not a mode of creation"),
+        ({"mode": "copy"}, WRONG, "mode: 'copy' is not a mode of creation"),
         ({"name": "no_host"}, WRONG, "instance_name: 'no_host' is not a host name"),
         ({"name": "Web1.example.com"}, WRONG, "instance_name: must be in lower case"),
         ({"name": ""}, WRONG, "instance_name: '' is not a host name"),

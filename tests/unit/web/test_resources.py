@@ -251,7 +251,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("GET", "/2/instances?limit=", None, "'limit' needs a value"),
     ("PUT", "/2/instances/web1/tags?tag=", None, "tag"),
     ("DELETE", "/2/jobs/1?dry-run=1", None, "dry-run"),
-    ("POST", "/2/instances", {**INSTANCE, "mode": "clone"}, "mode"),
+    ("POST", "/2/instances", {**INSTANCE, "mode": "copy"}, "mode"),
     ("POST", "/2/instances", {**INSTANCE, "disks": [{"size": -5}], "disk_template": "plain"}, "disks[0].size"),
     ("POST", "/2/instances", {**INSTANCE, "disks": [{"size": 1}] * 17}, "17 disks: at most 16"),
     ("POST", "/2/instances", {**INSTANCE, "nics": [{"mac": "x"}]}, "nics[0].mac"),
