@@ -19,7 +19,7 @@ export const t = {
   signin: {
     title: "Sign in", name: "Name", password: "Password", submit: "Sign in", token: "Use a token instead",
     tokenField: "Token", byName: "Use name and password", wrong: "The name or the password is wrong.",
-    hint: "Users and their roles are in the file rapi_users on the master.", out: "Sign out", everywhere: "Sign out everywhere",
+    hint: "An administrator adds users with gnt-cluster add-user.", out: "Sign out", everywhere: "Sign out everywhere",
     linkUsed: "This login link was used or is too old. Make another one, or sign in with your name.",
     with: "Sign in with", refused: "The provider has refused the login:",
     otherTab: "This login began in another tab or window. Begin again here.",
@@ -176,7 +176,7 @@ export const t = {
   },
   users: {
     heads: ["Name", "From", "Role", "Limited to", "Until", "Sessions"], all: "–", token: "token",
-    hint: "Users and their rights are in the file rapi_users on the master; sessions can also come from login links and OpenID.",
+    hint: "Change users with gnt-cluster add-user, modify-user and remove-user. Sessions can also come from login links and OpenID.",
     sources: { file: "users file", link: "login link", openid: "OpenID" } as Record<string, string>,
     rights: { known: "lists only", read: "reads", operate: "operates", write: "administers" } as Record<string, string>,
   },

@@ -14,6 +14,7 @@ _NAMES = {
     "network": "gnt-network list --no-headers -o name",
     "filter": "gnt-filter list --no-headers -o uuid",
     "job": "gnt-job list --no-headers -o id",
+    "user": "gnt-cluster list-users --no-headers --separator=' ' | cut -d' ' -f1",
 }
 
 

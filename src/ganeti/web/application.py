@@ -13,6 +13,8 @@ from ganeti.base.errors import GanetiError
 from ganeti.base.http_web import web
 from ganeti.model import wire
 from ganeti.model.operation import Right
+from ganeti.model.rest_rights import Rights
+from ganeti.model.rest_users import REALM, User
 from ganeti.web.audit import Recorded
 from ganeti.web.bodies import read_body
 from ganeti.web.browsers import check_origin, is_browser, wants_page
@@ -20,14 +22,12 @@ from ganeti.web.lists import Encoded, has_already
 from ganeti.web.openapi import PAGE, PAGE_HEADERS
 from ganeti.web.operations import ARGUMENTS_LIMIT, Arguments, Call, JobOf, Operation
 from ganeti.web.refusals import Refusal, bad_request, error_body, forbidden, refusal_of
-from ganeti.web.rights import Rights
 from ganeti.web.routes import Routes
 from ganeti.web.scope import check_resource
 from ganeti.web.services import Services
 from ganeti.web.sessions import COOKIE, Session, csrf_token
 from ganeti.web.submission import KEY_HEADER, submit_job
 from ganeti.web.ui_files import PREFIX, is_ui
-from ganeti.web.users import REALM, User
 
 PASSED_HEADERS = (KEY_HEADER, "If-None-Match", "Last-Event-ID", "Accept")
 CHALLENGE = {"WWW-Authenticate": f'Basic realm="{REALM}"'}

@@ -17,9 +17,9 @@ from typing import Any
 from ganeti.base.errors import GanetiError
 from ganeti.model import wire
 from ganeti.model.job import remote_source
+from ganeti.model.rest_users import User
 from ganeti.web.master import MasterConnections
 from ganeti.web.refusals import Refusal
-from ganeti.web.users import User
 
 POLL_S = 10.0
 """Interval of contacts to an idle master; shorter than the silence after which the server ends (`daemons/rapi.py`)."""

@@ -4,10 +4,11 @@ from http import HTTPStatus
 
 from ganeti.base.clock import Clock
 from ganeti.base.errors import InputError
+from ganeti.model.rest_users import Entry, User
 from ganeti.web.delays import LoginDelays
 from ganeti.web.openid_provider import OpenId
 from ganeti.web.refusals import Refusal, bad_request
-from ganeti.web.users import Entry, User, Users, day_of, name_in, token_in
+from ganeti.web.users import Users, day_of, name_in, token_in
 
 
 class Logins:

@@ -15,8 +15,8 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from ganeti.base.errors import InputError
-from ganeti.web.rights import Rights, parse_options
-from ganeti.web.users import User
+from ganeti.model.rest_rights import Rights, parse_options
+from ganeti.model.rest_users import User
 
 PREFIX = "openid:"
 """Begins the name of a user of the provider; no name in the users file has a colon."""

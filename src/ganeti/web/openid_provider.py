@@ -15,9 +15,10 @@ import msgspec
 from ganeti.base.clock import Clock
 from ganeti.base.errors import InputError
 from ganeti.base.http import aiohttp
+from ganeti.model.rest_users import User
 from ganeti.web import openid
 from ganeti.web.refusals import Refusal
-from ganeti.web.users import User, basic_header, day_of
+from ganeti.web.users import basic_header, day_of
 from ganeti.web.watched_file import WatchedFile
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ganeti.model.job import JOB_BYTES
 from ganeti.model.opcodes import OpCode
 from ganeti.model.operation import Parameter, Rest, Right, Value, words_of
+from ganeti.model.rest_users import User
 from ganeti.web.refusals import bad_request
-from ganeti.web.users import User
 
 if TYPE_CHECKING:
     from ganeti.web.services import Services

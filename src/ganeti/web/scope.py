@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from ganeti.base.errors import PrereqError
 from ganeti.model.job import remote_source
+from ganeti.model.rest_rights import Rights
 from ganeti.web.operations import Call, Operation
 from ganeti.web.refusals import forbidden, not_found
-from ganeti.web.rights import Rights
 
 
 async def check_resource(call: Call) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ganeti.base.clock import Clock, SystemClock
+from ganeti.model.rest_rights import Rights
 from ganeti.web.audit import Audit
 from ganeti.web.bridge import BRIDGES_OF_USER
 from ganeti.web.events import EventHub
@@ -12,7 +13,6 @@ from ganeti.web.logins import Logins
 from ganeti.web.master import MasterConnections
 from ganeti.web.openid_provider import OpenId
 from ganeti.web.recent import RecentAnswers
-from ganeti.web.rights import Rights
 from ganeti.web.screens import Screens
 from ganeti.web.sessions import Sessions
 from ganeti.web.tickets import Tickets

@@ -21,11 +21,12 @@ from ganeti.base.clock import Clock
 from ganeti.base.errors import GanetiError, InputError
 from ganeti.model import wire
 from ganeti.model.operation import ROLES
+from ganeti.model.rest_rights import Rights
+from ganeti.model.rest_users import User
 from ganeti.web.openid import PREFIX
 from ganeti.web.openid_provider import OpenId
 from ganeti.web.refusals import Refusal
-from ganeti.web.rights import Rights
-from ganeti.web.users import User, Users
+from ganeti.web.users import Users
 
 COOKIE = "__Host-ganeti-session"
 IDLE_S = 30 * 60.0

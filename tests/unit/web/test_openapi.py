@@ -8,15 +8,15 @@ import pytest
 
 from ganeti.model import wire
 from ganeti.model.fields import fields_of
+from ganeti.model.rest_rights import Rights
+from ganeti.model.rest_users import User
 from ganeti.web.openapi import document
 from ganeti.web.operations import Arguments, Call, JobOf, Operation
 from ganeti.web.refusals import Refusal
 from ganeti.web.resources import instances, nodes
 from ganeti.web.resources.every import OPERATIONS
-from ganeti.web.rights import Rights
 from ganeti.web.services import Services
 from ganeti.web.submission import opcode_of
-from ganeti.web.users import User
 from tests.support.predictable import FrozenClock
 from tests.support.rest import RestRig
 

@@ -7,11 +7,11 @@ from ganeti.base.audit_file import AuditQuery, merged, shown_user
 from ganeti.base.errors import ConfigurationError
 from ganeti.model import wire
 from ganeti.model.operation import Parameter, Right, Value
+from ganeti.model.rest_users import User
 from ganeti.web.openid import PREFIX
 from ganeti.web.operations import Call, Operation
 from ganeti.web.refusals import bad_request
 from ganeti.web.sessions import Session
-from ganeti.web.users import User
 
 RECORDS, RECORDS_LIMIT = 100, 1000
 """Number of records without `limit`, and the greatest limit."""

@@ -6,12 +6,13 @@ from typing import Any
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.model import wire
 from ganeti.model.operation import ROLES, Parameter, Right, Value
+from ganeti.model.rest_rights import Rights
+from ganeti.model.rest_users import User
 from ganeti.web.lists import Encoded
 from ganeti.web.operations import Call, Operation
 from ganeti.web.refusals import Refusal, bad_request
-from ganeti.web.rights import Rights
 from ganeti.web.sessions import COOKIE, LINK_PREFIX, Session, csrf_token
-from ganeti.web.users import User, basic_header, bearer_header
+from ganeti.web.users import basic_header, bearer_header
 
 _PATH = "/2/session"
 _OPENID = "/2/session/openid"

@@ -36,6 +36,15 @@ class Rights:
     scope: Scope = _UNLIMITED
     until: dt.date | None = None
 
+    @property
+    def role(self) -> str:
+        """Return the greatest role whose rights the user has, '' without one."""
+        return max(
+            (name for name, rights in ROLES.items() if rights <= self.rights),
+            key=lambda name: len(ROLES[name]),
+            default="",
+        )
+
     def may(self, right: Right, permission: str) -> bool:
         """Return True if an operation with this right and permission (its opcode's name) is allowed."""
         if permission and permission in self.less:
