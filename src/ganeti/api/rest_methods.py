@@ -16,6 +16,7 @@ from ganeti.model import wire
 from ganeti.model.figures import Range
 from ganeti.model.operation import ROLES
 from ganeti.model.scope import Scope
+from ganeti.query.settings import settings_of
 
 WAIT_LIMIT_S = 50.0
 SESSIONS_LIMIT = 512 * 1024
@@ -28,6 +29,7 @@ MAY = frozenset({
     *("QueryStateNumber", "QueryFigures", "QueryHaStatus"),
     *("ReplaceFilter", "DeleteFilter"),
     *("InstanceScreenshot", "OpenConsole", "QueryOverview", "QueryImpact", "QueryHistory"),
+    "QuerySettings",
     *("QuerySessions", "KeepSessions", "RedeemLoginLink", "QueryAudit"),
 })  # fmt: skip
 """Methods for the user of the REST server: its jobs belong to REST users (A44), and nothing else changes."""
@@ -63,6 +65,7 @@ class RestMethods:
             "QueryOverview": (self._overview, 0, 0),
             "QueryImpact": (self._impact, 0, 1),
             "QueryHistory": (self._history, 5, 5),
+            "QuerySettings": (self._settings, 2, 2),
             "QueryAudit": (self._audit, 1, 1),
             "QuerySessions": (self._query_sessions, 0, 0),
             "KeepSessions": (self._keep_sessions, 1, 1),
@@ -102,6 +105,10 @@ class RestMethods:
         )
         wanted = Range(start, end, None if step is None else int(step))
         return await self.histories.history(self.snapshot(), args.text(0), args.text(1), wanted)
+
+    async def _settings(self, args: Arguments, _caller: Caller) -> Any:
+        """Return the values of an object (kind, name) that a request can change."""
+        return wire.plain(settings_of(self.snapshot(), args.text(0), args.text(1)))
 
     async def _audit(self, args: Arguments, _caller: Caller) -> list[dict[str, Any]]:
         return await self.audit(wire.convert(args.raw(0), AuditQuery, what="query"))

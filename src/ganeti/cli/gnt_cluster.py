@@ -34,6 +34,7 @@ from ganeti.cli.options import JOB_OPTIONS, JSON, QUERY_JOB_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_json, print_tree
 from ganeti.cli.policy_options import policy_tree
 from ganeti.cli.rolling_reboot import add_reboot_commands
+from ganeti.cli.settings import add_settings_command
 from ganeti.cli.state_options import STATE_OPTIONS, external_servers
 from ganeti.cli.surveys import add_overview_command
 from ganeti.cli.tags import add_tag_commands
@@ -421,6 +422,7 @@ add_doctor_commands(table)
 add_console_commands(table)
 add_user_commands(table)
 add_overview_command(table)
+add_settings_command(table)
 add_size_commands(table)
 add_backup_commands(table)
 add_disk_commands(table)

@@ -2,13 +2,13 @@
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any
 
 from ganeti.base.identifiers import is_absolute_path
-from ganeti.model.param import Param
+from ganeti.model.param import Bounds, OneOf, Param
 
 PORT_MAX = 65535
 PASSWORD_DIRECTORY = "/etc/ganeti"  # noqa: S105 - a directory, not a password
@@ -217,22 +217,15 @@ def ciphers(value: str) -> str | None:
     return "must be a list of ciphers in the form of 'openssl ciphers'"
 
 
-def port(value: int) -> str | None:
-    """Check a TCP port."""
-    return None if 1 <= value <= PORT_MAX else f"must be from 1 to {PORT_MAX}"
+port = Bounds(1, PORT_MAX)
+positive = Bounds(1)
 
 
-def positive(value: int) -> str | None:
-    """Check a number greater than zero."""
-    return None if value > 0 else "must be greater than zero"
-
-
-def between(low: int, high: int) -> Callable[[int], str | None]:
+def between(low: int, high: int) -> Bounds:
     """Return a check that a number is within these bounds."""
-    return lambda value: None if low <= value <= high else f"must be from {low} to {high}"
+    return Bounds(low, high)
 
 
-def one_of(*numbers: int) -> Callable[[int], str | None]:
+def one_of(*numbers: int) -> OneOf:
     """Return a check that a number is one of these."""
-    text = ", ".join(str(number) for number in numbers)
-    return lambda value: None if value in numbers else f"must be one of {text}"
+    return OneOf(numbers)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -11,6 +12,34 @@ from ganeti.base.sizes import parse_mib
 from ganeti.base.suggestions import did_you_mean
 
 _DECIMAL = re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A check that a number is within bounds, which clients show beside the field."""
+
+    low: int
+    high: int | None = None
+    unit: str = ""
+
+    def __call__(self, value: float) -> str | None:
+        """Return the fault of a value, or None."""
+        if self.high is None:
+            return None if value >= self.low else f"must be at least {self.low}{self.unit}"
+        is_within = self.low <= value <= self.high
+        return None if is_within else f"must be from {self.low} to {self.high}{self.unit}"
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """A check that a number is one of a few, which clients offer as choices."""
+
+    numbers: tuple[int, ...]
+
+    def __call__(self, value: int) -> str | None:
+        """Return the fault of a value, or None."""
+        text = ", ".join(map(str, self.numbers))
+        return None if value in self.numbers else f"must be one of {text}"
 
 
 class Param(msgspec.Struct, frozen=True):

@@ -9,30 +9,20 @@ from ganeti.base.identifiers import interface_name, is_absolute_path
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.fencing import AGENT, stored_options
 from ganeti.model.limits import MAX_DISK_MIB, MAX_DISKS, MAX_NICS
-from ganeti.model.param import Param, by_name, defaults
+from ganeti.model.param import Bounds, Param, by_name, defaults
 from ganeti.model.recovery import FenceMethod, Recovery
 
 Params = dict[str, Any]
-
-
-def _at_least_one(value: int) -> str | None:
-    return None if value >= 1 else "must be at least 1"
-
-
-def _not_negative(value: int) -> str | None:
-    return None if value >= 0 else "must be at least 0"
 
 
 def _positive(value: float) -> str | None:
     return None if value > 0 else "must be greater than 0"
 
 
-def _percent(value: int) -> str | None:
-    return None if 0 <= value <= 100 else "must be from 0 to 100"  # noqa: PLR2004
-
-
-def _some_memory(value: int) -> str | None:
-    return None if value >= 1 else "must be at least 1 MiB"
+_at_least_one = Bounds(1)
+_not_negative = Bounds(0)
+_percent = Bounds(0, 100)
+_some_memory = Bounds(1, unit=" MiB")
 
 
 BACKEND_PARAMS = by_name(

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ganeti.units.instance.field_changes import Applies, FieldChange, waiting
+from ganeti.model.applies import Applies
+from ganeti.units.instance.field_changes import FieldChange, waiting
 
 CHANGES = [
     FieldChange("be", "vcpus", 2, Applies.AT_START),

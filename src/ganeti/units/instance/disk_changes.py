@@ -8,6 +8,7 @@ from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.sizes import parse_mib
 from ganeti.config.view import View
 from ganeti.layouts.planner import Site
+from ganeti.model.applies import Applies
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.limits import MAX_DISKS
@@ -25,7 +26,7 @@ from ganeti.units.instance.device_changes import (
     text_or_none,
 )
 from ganeti.units.instance.disks import JobNames, planner_of
-from ganeti.units.instance.field_changes import Applies, FieldChange
+from ganeti.units.instance.field_changes import FieldChange
 from ganeti.units.instance.grants import closed
 from ganeti.units.instance.requests import (
     build_disk,

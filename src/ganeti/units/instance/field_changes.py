@@ -2,20 +2,11 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any
 
+from ganeti.model.applies import Applies
+
 HYPERVISOR = "hv"
-
-
-class Applies(Enum):
-    """The time at which the running guest gets the change."""
-
-    NOW = auto()
-    """With the configuration: the change is not visible to the guest."""
-    BY_HOTPLUG = auto()
-    """At once if the running guest is changed, else at its next start."""
-    AT_START = auto()
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ganeti.jobs.undo_log import UndoLog
 from ganeti.layouts.places import holders
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
+from ganeti.model.applies import Applies
 from ganeti.model.confinement import DOMAIN, MODEL
 from ganeti.model.hypervisor_param import CD_DRIVES
 from ganeti.model.instance_spec import DiskSpec
@@ -59,7 +60,7 @@ from ganeti.units.instance.disks import (
     open_secondaries,
     wait_for_sync,
 )
-from ganeti.units.instance.field_changes import Applies, FieldChange, waiting
+from ganeti.units.instance.field_changes import FieldChange, waiting
 from ganeti.units.instance.grants import check_recovery, closed, with_writer
 from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.hot_steps import HotStep, hot_steps
@@ -369,9 +370,12 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         await label_disks(ctx, plan.after, [one.disk.uuid for one in plan.disks.attached])
         if self.op.wait_for_sync and plan.new_disks and plan.hot:
             await wait_for_sync(ctx, plan.after)
+        self._tell_later(ctx, plan)
+        return Outcome(_reported(plan))
+
+    def _tell_later(self, ctx: UnitContext, plan: ModifyPlan) -> None:
         for name in plan.later:
             ctx.info(f"{name} takes effect at the next start of {plan.after.name}")
-        return Outcome(_reported(plan))
 
     def _superfluous(self, ctx: UnitContext, plan: ModifyPlan) -> list[Step]:
         """Return the steps that remove the disks to delete, and close those that are only detached."""
@@ -460,6 +464,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
     def dry_run_result(self, ctx: UnitContext, plan: ModifyPlan | DiskPlan) -> Any:
         if isinstance(plan, DiskPlan):
             return [["disk_template", plan.after.disk_template]]
+        self._tell_later(ctx, plan)
         return _reported(plan)
 
 

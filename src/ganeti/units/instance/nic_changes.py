@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import InputError
 from ganeti.config.fill import filled_nicparams
 from ganeti.config.resolve import resolve_network
+from ganeti.model.applies import Applies, of_nic
 from ganeti.model.limits import MAX_NICS
 from ganeti.model.objects import Network, Nic
 from ganeti.model.opcodes.base import NicRequest
@@ -20,7 +21,7 @@ from ganeti.units.instance.device_changes import (
     position_of,
     text_or_none,
 )
-from ganeti.units.instance.field_changes import Applies, FieldChange
+from ganeti.units.instance.field_changes import FieldChange
 from ganeti.units.instance.requests import (
     build_nic,
     check_nics,
@@ -113,8 +114,7 @@ def _modified(
         else:
             changed = _with_value(ctx, changed, request, name, network)
             value = getattr(changed, name)
-        applies = Applies.NOW if name == "name" else Applies.BY_HOTPLUG
-        results.append(FieldChange(f"nic.{name}", str(at), value, applies))
+        results.append(FieldChange(f"nic.{name}", str(at), value, of_nic(name)))
     changed = replace(changed, nicparams=nicparams)
     if not is_from_pool(request) and _place(ctx, changed) != _place(ctx, nic):
         changed = _reserved(ctx, changed, at)

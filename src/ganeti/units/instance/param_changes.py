@@ -7,13 +7,14 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.config.fill import layered_beparams
+from ganeti.model.applies import Applies, of_backend, of_hypervisor
 from ganeti.model.hypervisor_params import check_hypervisor_params, hypervisor_defaults
 from ganeti.model.names import AdminState, AdminStateSource
 from ganeti.model.objects import Cluster, Instance
 from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
 from ganeti.model.param_checks import changed, check_backend_params, check_os_params
-from ganeti.model.params import BACKEND_PARAMS, MEMORY, Params
-from ganeti.units.instance.field_changes import HYPERVISOR, Applies, FieldChange
+from ganeti.model.params import MEMORY, Params
+from ganeti.units.instance.field_changes import HYPERVISOR, FieldChange
 
 DEFAULT = "default"
 """A value that resets a parameter to the cluster's, as None does."""
@@ -32,18 +33,13 @@ def changed_params(
         results.append(FieldChange("be", MEMORY, size, Applies.AT_START))
     named = op.beparams.keys() - {MEMORY}
     results += [
-        FieldChange(
-            "be",
-            name,
-            _shown(value),
-            Applies.AT_START if BACKEND_PARAMS[name].reaches_guest else Applies.NOW,
-        )
+        FieldChange("be", name, _shown(value), of_backend(name))
         for name, value in beparams.items()
         if name in named
     ]
     hvparams = _hypervisor(instance.hypervisor, op.hvparams)
     results += [
-        FieldChange(HYPERVISOR, name, _shown(value), Applies.AT_START)
+        FieldChange(HYPERVISOR, name, _shown(value), of_hypervisor(name))
         for name, value in hvparams.items()
     ]
     new = replace(

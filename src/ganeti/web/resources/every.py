@@ -23,6 +23,7 @@ from ganeti.web.resources import (
     networks,
     nodes,
     session,
+    settings,
 )
 
 
@@ -54,6 +55,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *session.OPERATIONS,
     *consoles.OPERATIONS,
     *history.OPERATIONS,
+    *settings.OPERATIONS,
     *operations_of(OPCODES.values(), {**nodes.BODIES, **instances.BODIES}),
     read("/2/events", "events", "Follow changes of the cluster as server-sent events", _events,
          Parameter("after", Value.TEXT, "only events after this number, like Last-Event-ID"),
