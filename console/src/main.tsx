@@ -4,6 +4,7 @@ import { start } from "./api/sync";
 import { followLinks, href, usePlace } from "./core/route";
 import { useStore } from "./core/store";
 import { Audit, Users } from "./pages/audit";
+import { Cluster } from "./pages/cluster";
 import { Console } from "./pages/console";
 import { Create } from "./pages/create";
 import { Instance } from "./pages/instance";
@@ -30,6 +31,7 @@ const PAGES: Readonly<Record<string, { readonly all?: () => preact.JSX.Element; 
   groups: { all: Groups, one: Group },
   console: { one: Console },
   map: { all: Map_ },
+  cluster: { all: Cluster },
   os: { all: OperatingSystems },
   exports: { all: Backups },
   locks: { all: Locks },

@@ -51,6 +51,8 @@ PAGES = [
     ("nodes", "nodes", ".grid-row"),
     ("node", "nodes/node1.vcluster.test", "dl.facts"),
     ("groups", "groups", ".grid-row"),
+    ("group", "groups/default", "dl.facts"),
+    ("cluster", "cluster", "dl.facts"),
     ("networks", "networks", ".empty"),
     ("map", "map", ".tile"),
     ("audit", "audit", "table"),
@@ -139,6 +141,13 @@ def test_instance_lives_from_creation_to_removal_in_the_console(
 
 def test_map_shows_failures_and_moves_instances(cluster: LocalCluster, tmp_path: Path) -> None:
     play(cluster, "map", tmp_path)
+
+
+def test_edit_shows_the_difference_and_its_effect_first(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    play(cluster, "edit", tmp_path)
+    assert cluster.value("instance", "shop-1.example.com", "be/vcpus") == "2"
 
 
 def test_charts_of_a_guest_grow(cluster: LocalCluster, tmp_path: Path) -> None:

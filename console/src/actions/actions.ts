@@ -1,7 +1,8 @@
 /** The actions that buttons offer: what each sends, who may, and how it is said elsewhere. */
 import type { operations } from "../api/schema";
-import { reason, send } from "../api/client";
+import { send } from "../api/client";
 import type { Request } from "../api/client";
+import { FINAL } from "../core/reducer";
 import { store } from "../core/store";
 import type { AnyRow, Session } from "../core/state";
 import { t } from "../texts/en";
@@ -14,19 +15,40 @@ export interface Act {
   /** What it does, said before it is done. */
   readonly explanation: string;
   readonly operation: OperationId;
-  readonly request: (name: string) => Request;
+  readonly request: (name: string, words?: readonly string[]) => Request;
   /** Values for the command line, beyond the name. */
-  readonly values: (name: string) => Readonly<Record<string, unknown>>;
+  readonly values: (name: string, words?: readonly string[]) => Readonly<Record<string, unknown>>;
   readonly tone?: "danger" | "caution";
   /** Whether it makes sense for an object; the server decides in any case. */
   readonly fits?: (row: AnyRow) => boolean;
-  /** It destroys data: the name must be typed. */
+  /** It destroys data, or stops what depends on it: the name or the number must be typed. */
   readonly isDestructive?: boolean;
+  /** Asks for words first, which `request` and `values` get. */
+  readonly ask?: { readonly label: string; readonly hint: string };
+  /** Only for several objects: the page of one has another way. */
+  readonly isForMany?: boolean;
 }
 
 const instance = (name: string, rest = "") => `/2/instances/${name}${rest}`;
 const isUp = (row: AnyRow) => row["admin_state"] === "up";
 const hasMoved = (row: AnyRow) => row["disk_template"] !== "plain" && row["disk_template"] !== "file";
+
+/** Tags of any kind of object, added to or removed from several at once. */
+function tagActs(kind: "instance" | "node" | "group" | "network"): readonly Act[] {
+  const of = (how: "add" | "remove"): Act => {
+    const method = how === "add" ? "PUT" : "DELETE";
+    return {
+      id: `${how}-tags`, label: how === "add" ? t.acts.addTags : t.acts.removeTags, explanation: how === "add" ? t.acts.addTagsWhat : t.acts.removeTagsWhat,
+      operation: `${how === "add" ? "put" : "delete"}_${kind}s_name_tags`, ask: { label: t.instance.tags, hint: t.create.tagsHint }, isForMany: true,
+      request: (name, words = []) => ({ method, path: `/2/${kind}s/${name}/tags`, query: { tag: words } }),
+      values: (name, words = []) => ({ [kind]: name, tags: words }),
+    };
+  };
+  return [of("add"), of("remove")];
+}
+
+export const GROUP_ACTS = tagActs("group");
+export const NETWORK_ACTS = tagActs("network");
 
 export const INSTANCE_ACTS: readonly Act[] = [
   {
@@ -59,6 +81,15 @@ export const INSTANCE_ACTS: readonly Act[] = [
     request: (name) => ({ method: "DELETE", path: instance(name) }),
     values: (name) => ({ instance: name }), tone: "danger", isDestructive: true,
   },
+  ...tagActs("instance"),
+];
+
+export const JOB_ACTS: readonly Act[] = [
+  {
+    id: "cancel", label: t.jobs.cancel, explanation: t.jobs.cancelWhat, operation: "delete_jobs_id",
+    request: (id) => ({ method: "DELETE", path: `/2/jobs/${id}` }), values: (id) => ({ job: id }), tone: "danger",
+    fits: (row) => !FINAL.has(String(row["status"])),
+  },
 ];
 
 export const CLUSTER_ACTS: readonly Act[] = [
@@ -78,7 +109,7 @@ export const NODE_ACTS: readonly Act[] = [
   },
   {
     id: "offline", label: t.acts.offline, explanation: t.acts.offlineWhat, operation: "put_nodes_name_role",
-    request: (name) => role(name, "offline"), values: (name) => ({ node: name, offline: "yes" }), tone: "danger",
+    request: (name) => role(name, "offline"), values: (name) => ({ node: name, offline: "yes" }), tone: "danger", isDestructive: true,
     fits: (row) => row["role"] !== "O" && row["role"] !== "M",
   },
   {
@@ -93,25 +124,17 @@ export const NODE_ACTS: readonly Act[] = [
     request: (name) => ({ method: "POST", path: `/2/nodes/${name}/migrate`, body: {} }),
     values: (name) => ({ node: name }), fits: (row) => Number(row["pinst_cnt"]) > 0,
   },
+  ...tagActs("node"),
 ];
 
 export function may(session: Session | null | undefined, operation: string): boolean {
   return Boolean(session?.operations.includes(operation));
 }
 
-/** Send a request that submits a job, and return the job's number; the result appears as a notice. */
-export async function submit(request: Request): Promise<number> {
+/** Send a request that submits a job, and return the job's number; the result appears as a notice, unless `isListed` elsewhere. */
+export async function submit(request: Request, isListed = false): Promise<number> {
   const job = await send<number>(request);
-  if (typeof job === "number" && Number(request.query?.["dry-run"] ?? 0) !== 1)
+  if (!isListed && typeof job === "number" && Number(request.query?.["dry-run"] ?? 0) !== 1)
     store.dispatch({ type: "submitted", job });
   return job;
-}
-
-/** Submit an action for several objects; each refusal is a notice. */
-export async function submitAll(act: Act, names: readonly string[]): Promise<void> {
-  const results = await Promise.allSettled(names.map((name) => submit(act.request(name))));
-  results.forEach((result, index) => {
-    if (result.status === "rejected")
-      store.dispatch({ type: "notice", tone: "bad", text: `${names[index]}: ${reason(result.reason)}` });
-  });
 }

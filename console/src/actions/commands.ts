@@ -32,11 +32,44 @@ type Values = Readonly<Record<string, unknown>>;
 
 const NEVER = new Set(["__version__", "reason", "dry_run"]);
 
-function pairs(value: unknown): string {
-  return Object.entries((value ?? {}) as Values)
-    .map(([name, one]) => `${name}=${typeof one === "string" ? one.replace(/,/g, "\\,") : String(one)}`)
-    .join(",");
+const asWord = (value: unknown) => (typeof value === "string" ? value.replace(/,/g, "\\,") : String(value));
+
+/** `k=v,…`; `removal` says that a name loses its value. */
+function pairs(value: unknown, removal: (name: string) => string = (name) => `${name}=default`): string {
+  return Object.entries((value ?? {}) as Values).map(([name, one]) => (one === null ? removal(name) : `${name}=${asWord(one)}`)).join(",");
 }
+
+const removed = (name: string) => `-${name}`;
+const withRemovals = (option: string) => (value: unknown) => (pairs(value) ? [`${option}=${pairs(value, removed)}`] : []);
+const named = (option: string) => (value: unknown) =>
+  Object.entries((value ?? {}) as Values).flatMap(([name, params]) => [option, `${name}:${pairs(params, removed)}`]);
+
+/** An instance policy, which has an option for each part. */
+function policy(value: unknown): string[] {
+  const given = (value ?? {}) as Values;
+  const part = (option: string, text: (one: unknown) => string, name: string) =>
+    given[name] === undefined ? [] : [option, given[name] === null ? "default" : text(given[name])];
+  const bounds = (one: unknown) => (one as { min: Values; max: Values }[]).map(({ min, max }) => `min:${pairs(min)}/max:${pairs(max)}`).join("//");
+  return [
+    ...part("--ipolicy-vcpu-ratio", String, "vcpu-ratio"), ...part("--ipolicy-spindle-ratio", String, "spindle-ratio"),
+    ...part("--ipolicy-std-specs", pairs, "std"), ...part("--ipolicy-bounds-specs", bounds, "minmax"),
+  ];
+}
+
+const OF_CONNECTION = ["mode", "link", "vlan"];
+
+/** Changes of network interfaces, as requests have them: `["modify", 0, {…}]`. */
+function nicChanges(value: unknown): string[] {
+  return ((value ?? []) as [string, number, Values][]).flatMap(([action, index, params]) =>
+    ["--net", `${index}:${action},${pairs(params, (name) => `${name}=${OF_CONNECTION.includes(name) ? "default" : "none"}`)}`]);
+}
+
+/** Flags that are said as yes and no. */
+const yesNo = (option: string) => (value: unknown) => (typeof value === "boolean" ? [option, value ? "yes" : "no"] : value ? [option, String(value)] : []);
+const YES_NO = ["master_candidate", "drained", "offline", "master_capable", "vm_capable"] as const;
+const yesNos = Object.fromEntries(YES_NO.map((name) => [name, yesNo(`--${name.replace(/_/g, "-")}`)]));
+const tagged = (kind: string) => ({ words: `gnt-${kind} add-tags`, names: [kind, "tags"] });
+const untagged = (kind: string) => ({ words: `gnt-${kind} remove-tags`, names: [kind, "tags"] });
 
 const withPairs = (option: string) => (value: unknown) => (pairs(value) ? [option, pairs(value)] : []);
 
@@ -78,7 +111,7 @@ export const COMMANDS: Readonly<Record<string, CommandForm>> = {
   put_instances_name_failover: { words: "gnt-instance failover --force", names: ["instance"], options: withoutNode },
   delete_instances_name: { words: "gnt-instance remove --force", names: ["instance"] },
   put_instances_name_rename: { words: "gnt-instance rename", names: ["instance", "new_name"] },
-  put_nodes_name_role: { words: "gnt-node modify", names: ["node"] },
+  put_nodes_name_role: { words: "gnt-node modify", names: ["node"], own: yesNos },
   post_nodes_name_evacuate: {
     words: "gnt-node evacuate --force", names: ["node"],
     own: { mode: (value) => (value === "primary-only" || value === "secondary-only" ? [`--${value}`] : []) },
@@ -86,6 +119,36 @@ export const COMMANDS: Readonly<Record<string, CommandForm>> = {
   post_nodes_name_migrate: { words: "gnt-node migrate --force", names: ["node"] },
   post_verify: { words: "gnt-cluster verify" },
   delete_jobs_id: { words: "gnt-job cancel", names: ["job"] },
+  put_instances_name_modify: {
+    words: "gnt-instance modify", names: ["instance"], options: { os_name: "--os-type" },
+    own: {
+      custom_beparams: withPairs("--backend-parameters"), custom_hvparams: withPairs("--hypervisor-parameters"),
+      osparams: withRemovals("--os-parameters"), nics: nicChanges,
+    },
+  },
+  post_nodes_name_modify: {
+    words: "gnt-node modify", names: ["node"], own: { ndparams: withRemovals("--node-parameters"), ...yesNos },
+  },
+  put_groups_name_modify: {
+    words: "gnt-group modify", names: ["group"],
+    own: {
+      custom_ndparams: withRemovals("--node-parameters"), custom_beparams: withRemovals("--backend-parameters"),
+      custom_ipolicy: policy, custom_diskparams: named("--disk-parameters"),
+    },
+  },
+  put_networks_name_modify: { words: "gnt-network modify", names: ["network"] },
+  put_cluster_modify: {
+    words: "gnt-cluster modify",
+    own: {
+      beparams: withRemovals("--backend-parameters"), ndparams: withRemovals("--node-parameters"), nicparams: withRemovals("--nic-parameters"),
+      hvparams: named("--hypervisor-parameters"), diskparams: named("--disk-parameters"), ipolicy: policy,
+    },
+  },
+  put_instances_name_tags: tagged("instance"), delete_instances_name_tags: untagged("instance"),
+  put_nodes_name_tags: tagged("node"), delete_nodes_name_tags: untagged("node"),
+  put_groups_name_tags: tagged("group"), delete_groups_name_tags: untagged("group"),
+  put_networks_name_tags: tagged("network"), delete_networks_name_tags: untagged("network"),
+  put_tags: { words: "gnt-cluster add-tags", names: ["tags"] }, delete_tags: { words: "gnt-cluster remove-tags", names: ["tags"] },
 };
 
 /** Return the command line of an operation, or null if it is not in the table. */
@@ -97,7 +160,7 @@ export function commandOf(operation: string, values: Values): string | null {
     if (NEVER.has(field) || form.names?.includes(field)) continue;
     words.push(...optionOf(form, field, value));
   }
-  const names = (form.names ?? []).map((name) => String(values[name] ?? name.toUpperCase()));
+  const names = (form.names ?? []).flatMap((name) => [values[name] ?? name.toUpperCase()].flat().map(String));
   return [form.words, ...[...words, ...names].map(quoted)].join(" ");
 }
 

@@ -14,13 +14,14 @@ export class Refused extends Error {
 export interface Request {
   readonly method: "GET" | "PUT" | "POST" | "DELETE";
   readonly path: string;
-  readonly query?: Readonly<Record<string, string | number>>;
+  /** A list is a parameter that is repeated. */
+  readonly query?: Readonly<Record<string, string | number | readonly string[]>>;
   readonly body?: unknown;
 }
 
 /** Path and query of a request. */
 export function address(request: Request): string {
-  const query = Object.entries(request.query ?? {}).map(([name, value]) => [name, String(value)]);
+  const query = Object.entries(request.query ?? {}).flatMap(([name, value]) => (Array.isArray(value) ? value : [value]).map((one) => [name, String(one)]));
   return request.path + (query.length ? `?${new URLSearchParams(query as [string, string][]).toString()}` : "");
 }
 

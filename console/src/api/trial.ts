@@ -12,12 +12,14 @@ const LOOKS = 100;
 
 export interface Trial {
   readonly isBusy: boolean;
+  /** The check has ended without a problem. */
+  readonly isGood: boolean;
   readonly result: unknown;
   readonly messages: readonly string[];
   readonly problem: string | null;
 }
 
-const NONE: Trial = { isBusy: false, result: null, messages: [], problem: null };
+const NONE: Trial = { isBusy: false, isGood: false, result: null, messages: [], problem: null };
 
 /** Run the request as a trial, shortly after it stops changing; null: no trial. */
 export function useTrial(request: Request | null): Trial {
@@ -29,7 +31,7 @@ export function useTrial(request: Request | null): Trial {
       return undefined;
     }
     let isOver = false;
-    setTrial((before) => ({ ...before, isBusy: true }));
+    setTrial((before) => ({ ...before, isBusy: true, isGood: false }));
     const timer = setTimeout(() => {
       tried(request).then(
         (found) => { if (!isOver) setTrial(found); },
@@ -53,8 +55,8 @@ async function tried(request: Request): Promise<Trial> {
     if (FINAL.has(String(job["status"]))) {
       const logs = ((job["oplog"] as unknown[][][] | undefined) ?? []).flat();
       const messages = logs.map((entry) => String(entry[3]));
-      if (job["status"] === "success") return { isBusy: false, result, messages, problem: null };
-      return { isBusy: false, result: null, messages, problem: failureOf(result) };
+      if (job["status"] === "success") return { isBusy: false, isGood: true, result, messages, problem: null };
+      return { ...NONE, messages, problem: failureOf(result) };
     }
     await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
   }

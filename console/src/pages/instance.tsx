@@ -12,6 +12,7 @@ import { href } from "../core/route";
 import { t } from "../texts/en";
 import { Icon, InstanceStatus, JobStatus, ObjectLink, PageTitle, Problem, useNow } from "../ui/bits";
 import { ConfirmAct } from "../ui/dialog";
+import { useEdit } from "../ui/editbutton";
 import { OperationDialog } from "../ui/form";
 import { Loading } from "../ui/listpage";
 import { useTable } from "../ui/rows";
@@ -27,15 +28,18 @@ export function Instance({ name }: { name: string }) {
   const session = useStore((state) => state.session);
   const answer = useAnswer<AnyRow>({ method: "GET", path: `/2/instances/${name}` }, row);
   const one = answer.value;
+  const isRunning = (row?.["status"] ?? one?.["status"]) === "running";
+  const edit = useEdit("instance", name, row, isRunning);
   if (table.isLoaded && !row && answer.isGone) return <div class="page"><Problem text={t.instance.gone} /></div>;
   if (!one) return <div class="page"><PageTitle text={name} />{answer.problem ? <Problem text={answer.problem} onAgain={answer.again} /> : <Loading />}</div>;
   return (
     <div class="page">
       <PageTitle text={name}>
         <InstanceStatus status={row?.["status"] ?? one["status"]} />
-        {may(session, "post_instances_name_console_ticket") && (row?.["status"] ?? one["status"]) === "running" && (
+        {may(session, "post_instances_name_console_ticket") && isRunning && (
           <a class="button" href={href(["console", name])}><Icon name="terminal" />{t.instance.console}</a>
         )}
+        {edit.button}
         <ActButtons acts={INSTANCE_ACTS} row={row ?? one} name={name} forms={instanceForms(one)} />
       </PageTitle>
       <dl class="facts">
@@ -48,6 +52,7 @@ export function Instance({ name }: { name: string }) {
         <div><dt>Created</dt><dd>{clock(one["ctime"])}</dd></div>
         {list(one["tags"]).length > 0 && <div><dt>{t.instance.tags}</dt><dd>{list(one["tags"]).map((tag) => <span class="tag" key={String(tag)}>{String(tag)}</span>)}</dd></div>}
       </dl>
+      {edit.form}
       <Charts kind="instance" name={name} />
       <div class="halves">
         <Devices one={one} />
@@ -88,7 +93,7 @@ export function ActButtons({ acts, row, name, forms = [] }: { acts: readonly Act
   const [open, setOpen] = useState<Act | null>(null);
   const [form, setForm] = useState<Form | null>(null);
   const shownForms = forms.filter((one) => may(session, one.operation));
-  const found = acts.filter((act) => may(session, act.operation) && (act.fits?.(row) ?? true));
+  const found = acts.filter((act) => !act.isForMany && may(session, act.operation) && (act.fits?.(row) ?? true));
   const main = found.filter((act) => act.tone !== "danger").slice(0, MAIN_ACTS);
   const others = found.filter((act) => !main.includes(act));
   return (
@@ -103,7 +108,7 @@ export function ActButtons({ acts, row, name, forms = [] }: { acts: readonly Act
           </div>
         </details>
       )}
-      {open && <ConfirmAct act={open} names={[name]} onClose={() => setOpen(null)} />}
+      {open && <ConfirmAct act={open} name={name} onClose={() => setOpen(null)} />}
       {form && (
         <OperationDialog
           id={form.operation} title={`${form.label}: ${name}`} what={form.what} fixed={form.fixed} first={form.first}

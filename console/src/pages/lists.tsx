@@ -1,6 +1,6 @@
 /** The pages with one table each. */
 import { useState } from "preact/hooks";
-import { INSTANCE_ACTS, may, NODE_ACTS } from "../actions/actions";
+import { GROUP_ACTS, INSTANCE_ACTS, JOB_ACTS, may, NETWORK_ACTS, NODE_ACTS } from "../actions/actions";
 import type { OperationId } from "../actions/actions";
 import { href } from "../core/route";
 import { useStore } from "../core/store";
@@ -39,7 +39,7 @@ export function Nodes() {
 export function Groups() {
   return (
     <ListPage
-      kind="group" title={t.groups.title} page="groups" sortedBy="name"
+      kind="group" title={t.groups.title} page="groups" sortedBy="name" acts={GROUP_ACTS}
       actions={<Add operation="post_groups" label={t.more.addGroup} first={["name", "alloc_policy"]} />}
       empty={<Empty icon="groups" title={t.groups.emptyTitle}>{t.groups.empty}</Empty>}
     />
@@ -49,7 +49,7 @@ export function Groups() {
 export function Networks() {
   return (
     <ListPage
-      kind="network" title={t.networks.title} page="networks" sortedBy="name"
+      kind="network" title={t.networks.title} page="networks" sortedBy="name" acts={NETWORK_ACTS}
       actions={<Add operation="post_networks" label={t.more.addNetwork} first={["name", "network", "gateway", "tags"]} />}
       empty={<Empty icon="networks" title={t.networks.emptyTitle}>{t.networks.empty}</Empty>}
     />
@@ -72,7 +72,7 @@ function Add({ operation, label, first }: { operation: OperationId; label: strin
 export function Jobs() {
   return (
     <ListPage
-      kind="job" title={t.jobs.title} page="jobs" sortedBy="-id"
+      kind="job" title={t.jobs.title} page="jobs" sortedBy="-id" acts={JOB_ACTS}
       chips={[
         { label: t.jobs.running, filter: "status != success and status != error and status != canceled" },
         { label: t.job["error"] ?? "", filter: "status == error" },

@@ -10,6 +10,7 @@ import { t } from "../texts/en";
 import { InstanceStatus, Meter, NodeRole, ObjectLink, PageTitle, Problem } from "../ui/bits";
 import { Loading } from "../ui/listpage";
 import { useTable } from "../ui/rows";
+import { useEdit } from "../ui/editbutton";
 import { Values } from "../ui/values";
 import { History } from "./audit";
 import { ActButtons, ObjectJobs, Parameters } from "./instance";
@@ -29,6 +30,7 @@ export function Node({ name }: { name: string }) {
     ];
   }, [instances, name]);
   const answer = useAnswer<AnyRow>({ method: "GET", path: `/2/nodes/${name}` }, row?.["role"]);
+  const edit = useEdit("node", name, row);
   if (table.isLoaded && !row) return <div class="page"><Problem text={t.node.gone} /></div>;
   if (!row) return <div class="page"><PageTitle text={name} /><Loading /></div>;
   const fixed = { node: name };
@@ -39,7 +41,7 @@ export function Node({ name }: { name: string }) {
   const number = (field: string) => Number(row[field] ?? 0);
   return (
     <div class="page">
-      <PageTitle text={name}><NodeRole role={row["role"]} /><ActButtons acts={NODE_ACTS} row={row} name={name} forms={forms} /></PageTitle>
+      <PageTitle text={name}><NodeRole role={row["role"]} />{edit.button}<ActButtons acts={NODE_ACTS} row={row} name={name} forms={forms} /></PageTitle>
       {row["recovery_why"] ? <p class="banner warn">{String(row["recovery_why"])}</p> : null}
       <section class="cards">
         <section class="card"><h3>{t.overview.memory}</h3>
@@ -59,6 +61,7 @@ export function Node({ name }: { name: string }) {
         <div><dt>Address</dt><dd>{String(answer.value?.["pip"] ?? "–")}</dd></div>
         <div><dt>Secondary address</dt><dd>{String(answer.value?.["sip"] ?? "–")}</dd></div>
       </dl>
+      {edit.form}
       <Charts kind="node" name={name} />
       <div class="halves">
         <section class="card"><header><h3>{t.node.primary}</h3><a href={href(["instances"], { q: `pnode == ${name}` })}>{primary.length}</a></header>
@@ -96,12 +99,14 @@ export function Group({ name }: { name: string }) {
   const nodes = useTable("node").rows;
   const answer = useAnswer<AnyRow>({ method: "GET", path: `/2/groups/${name}` }, row);
   const own = useMemo(() => [...nodes.values()].filter((node) => node["group"] === name), [nodes, name]);
+  const edit = useEdit("group", name, row);
   if (table.isLoaded && !row) return <div class="page"><Problem text={t.group.gone} /></div>;
   if (!row) return <div class="page"><PageTitle text={name} /><Loading /></div>;
   return (
     <div class="page">
-      <PageTitle text={name} />
+      <PageTitle text={name}>{edit.button}</PageTitle>
       <dl class="facts"><div><dt>Allocation</dt><dd>{String(row["alloc_policy"])}</dd></div><div><dt>Instances</dt><dd>{String(row["pinst_cnt"])}</dd></div></dl>
+      {edit.form}
       <section class="card"><header><h3>{t.nodes.title}</h3></header>
         <ul class="lines">
           {own.map((node) => (
@@ -118,12 +123,14 @@ export function Group({ name }: { name: string }) {
 export function Network({ name }: { name: string }) {
   const row = useTable("network").rows.get(name);
   const answer = useAnswer<AnyRow>({ method: "GET", path: `/2/networks/${name}` }, row);
+  const edit = useEdit("network", name, row);
   if (answer.problem) return <div class="page"><Problem text={answer.problem} onAgain={answer.again} /></div>;
   const one = answer.value;
   if (!one) return <div class="page"><PageTitle text={name} /><Loading /></div>;
   return (
     <div class="page">
       <PageTitle text={name}>
+        {edit.button}
         <ActButtons acts={[]} row={one} name={name} forms={[
           { operation: "put_networks_name_connect", label: t.more.connect, what: "", fixed: { network: name }, first: ["group_name", "network_mode", "network_link"] },
           { operation: "put_networks_name_disconnect", label: t.more.disconnect, what: "", fixed: { network: name }, first: ["group_name"] },
@@ -136,6 +143,7 @@ export function Network({ name }: { name: string }) {
         <div><dt>Free addresses</dt><dd>{String(one["free_count"] ?? "–")}</dd></div>
         <div><dt>Reserved</dt><dd>{String(one["reserved_count"] ?? "–")}</dd></div>
       </dl>
+      {edit.form}
       <section class="card"><header><h3>{t.instances.title}</h3></header>
         {((one["inst_list"] as string[] | null) ?? []).length === 0 ? <p class="faint">{t.node.none}</p> : (
           <ul class="lines">{(one["inst_list"] as string[]).map((name) => <li key={name}><span class="what"><ObjectLink kind="instance" name={name} whole /></span></li>)}</ul>

@@ -14,6 +14,7 @@ export const NAVIGATION: readonly { readonly title: string; readonly pages: read
   {
     title: t.nav.machines,
     pages: [
+      { id: "cluster", title: t.nav.cluster, operation: "get_info" },
       { id: "instances", title: t.nav.instances, operation: "get_instances" },
       { id: "nodes", title: t.nav.nodes, operation: "get_nodes" },
       { id: "groups", title: t.nav.groups, operation: "get_groups" },

@@ -1,7 +1,7 @@
 /** A modal dialog, and the confirmation of an action. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
-import { may, submit, submitAll } from "../actions/actions";
+import { may, submit } from "../actions/actions";
 import type { Act } from "../actions/actions";
 import { commandOf, curlOf } from "../actions/commands";
 import { reason } from "../api/client";
@@ -59,50 +59,42 @@ export function ActButton({ act, name, isSmall }: { act: Act; name: string; isSm
   return (
     <>
       <button class={isSmall ? "small" : ""} onClick={() => setOpen(true)}>{act.label}</button>
-      {isOpen && <ConfirmAct act={act} names={[name]} onClose={() => setOpen(false)} />}
+      {isOpen && <ConfirmAct act={act} name={name} onClose={() => setOpen(false)} />}
     </>
   );
 }
 
-/** Explain an action, and do it after the confirmation. */
-export function ConfirmAct({ act, names, onClose, onDone }: {
-  act: Act; names: readonly string[]; onClose: () => void; onDone?: () => void;
-}) {
+/** Explain an action for one object (an empty name: the cluster), and do it after the confirmation. */
+export function ConfirmAct({ act, name, onClose }: { act: Act; name: string; onClose: () => void }) {
   const [typed, setTyped] = useState("");
   const [problem, setProblem] = useState<string | null>(null);
   const [isBusy, setBusy] = useState(false);
-  const first = names[0] ?? "";
-  const word = names.length === 1 ? first : String(names.length);
-  const isReady = !act.isDestructive || typed === word;
+  const isReady = !act.isDestructive || typed === name;
   const run = async (event: Event) => {
     event.preventDefault();
     if (!isReady || isBusy) return;
     setBusy(true);
     try {
-      if (names.length === 1) await submit(act.request(first));
-      else await submitAll(act, names);
+      await submit(act.request(name));
       onClose();
-      onDone?.();
     } catch (error) {
       setProblem(reason(error));
       setBusy(false);
     }
   };
-  const about = names.length === 1 ? first : `${names.length} ${t.acts.objects}`;
-  const title = about ? `${act.label}: ${about}` : act.label;
+  const title = name ? `${act.label}: ${name}` : act.label;
   return (
     <Dialog title={title} onClose={onClose}>
       <form onSubmit={(event) => void run(event)}>
         <p>{act.explanation}</p>
-        {names.length > 1 && <p class="names">{names.slice(0, 12).join(", ")}{names.length > 12 ? " …" : ""}</p>}
         {act.isDestructive && (
           <label class="field">
-            <span>{t.acts.typeName}: <code>{word}</code></span>
+            <span>{t.acts.typeName}: <code>{name}</code></span>
             <input autocomplete="off" spellcheck={false} value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
           </label>
         )}
         {problem && <Problem text={problem} />}
-        <AsCommand command={names.map((name) => commandOf(act.operation, act.values(name))).slice(0, 3).join("; ")} curl={curlOf(act.request(first), location.origin)} />
+        <AsCommand command={commandOf(act.operation, act.values(name))} curl={curlOf(act.request(name), location.origin)} />
         <footer>
           <button type="button" onClick={onClose}>{t.acts.cancel}</button>
           <button class={act.tone === "danger" ? "danger" : "primary"} disabled={!isReady || isBusy}>{act.label}</button>

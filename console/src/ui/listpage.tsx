@@ -11,7 +11,8 @@ import { useStore } from "../core/store";
 import { t } from "../texts/en";
 import { Icon, PageTitle, Problem } from "./bits";
 import { columnsOf, DEFAULT_COLUMNS } from "./columns";
-import { ConfirmAct, Dialog } from "./dialog";
+import { ConfirmMany } from "./batch";
+import { Dialog } from "./dialog";
 import { exported, save } from "./export";
 import { sortOf, useFields, useSearch, useSorted, useTable } from "./rows";
 import { DataTable } from "./table";
@@ -44,7 +45,9 @@ export function ListPage(props: Props) {
   const [open, setOpen] = useState<"columns" | Act | null>(null);
   const session = useStore((state) => state.session);
   const acts = (props.acts ?? []).filter((act) => may(session, act.operation));
-  const chosenKeys = [...selected].filter((key) => table.rows.has(key));
+  const chosenKeys = useMemo(() => [...selected].filter((key) => table.rows.has(key)), [selected, table.rows]);
+  const shownKeys = useMemo(() => (selected.size ? new Set(rows.map((row) => keyOf(kind, row))) : new Set<Key>()), [rows, kind, selected.size > 0]);
+  const hidden = useMemo(() => chosenKeys.filter((key) => !shownKeys.has(key)).length, [chosenKeys, shownKeys]);
   const onSort = (field: string) => setParameter("sort", sort.field === field && !sort.isDown ? `-${field}` : field);
   return (
     <div class="page list-page">
@@ -82,7 +85,11 @@ export function ListPage(props: Props) {
           {acts.map((act) => (
             <button key={act.id} class={act.tone === "danger" ? "danger-text" : ""} onClick={() => setOpen(act)}>{act.label}</button>
           ))}
+          {shownKeys.size > chosenKeys.length - hidden && (
+            <button class="plain" onClick={() => setSelected(new Set([...selected, ...shownKeys]))}>{t.table.selectAll(shownKeys.size)}</button>
+          )}
           <button class="plain" onClick={() => setSelected(new Set())}>{t.table.clear}</button>
+          {hidden > 0 && <small>{t.batch.hidden(hidden)}</small>}
         </div>
       )}
       {table.problem && <Problem text={table.problem} />}
@@ -100,7 +107,7 @@ export function ListPage(props: Props) {
       )}
       {open === "columns" && <ChooseColumns chosen={chosen} fields={fields} onClose={() => setOpen(null)} />}
       {open !== null && open !== "columns" && (
-        <ConfirmAct act={open} names={chosenKeys} onClose={() => setOpen(null)} onDone={() => setSelected(new Set())} />
+        <ConfirmMany act={open} kind={kind} names={chosenKeys} hidden={hidden} onClose={() => setOpen(null)} onDone={() => setSelected(new Set())} />
       )}
     </div>
   );

@@ -52,7 +52,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
     }
     return found.slice(0, SHOWN);
   }, [text, instances, nodes, session]);
-  if (act) return <ConfirmAct act={act.act} names={[act.name]} onClose={onClose} />;
+  if (act) return <ConfirmAct act={act.act} name={act.name} onClose={onClose} />;
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === "ArrowDown") setAt(Math.min(entries.length - 1, at + 1));
     else if (event.key === "ArrowUp") setAt(Math.max(0, at - 1));

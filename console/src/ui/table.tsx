@@ -1,6 +1,6 @@
 /** A table of any number of rows, of which only the visible ones are in the page; used by keyboard as well. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { AnyRow, Key } from "../core/state";
 import { t } from "../texts/en";
 import type { Sort } from "./rows";
@@ -37,6 +37,8 @@ export function DataTable(props: Props) {
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, height: 800, width: 1200 });
   const [current, setCurrent] = useState(0);
+  /** The row from which Shift and an arrow extend the selection. */
+  const anchor = useRef(0);
   const frame = useRef(0);
 
   useLayoutEffect(() => {
@@ -76,9 +78,10 @@ export function DataTable(props: Props) {
     if (!next.delete(key)) next.add(key);
     onSelect?.(next);
   };
-  const moveTo = (index: number) => {
+  const moveTo = (index: number, isExtending = false) => {
     const next = Math.max(0, Math.min(rows.length - 1, index));
     setCurrent(next);
+    if (!isExtending) anchor.current = next;
     const element = box.current;
     if (!element) return;
     const top = next * ROW_PX;
@@ -94,13 +97,19 @@ export function DataTable(props: Props) {
       j: current + 1, k: current - 1,
     };
     const row = rows[current];
-    if (event.key in steps && !event.ctrlKey && !event.metaKey) moveTo(steps[event.key] ?? 0);
+    if (event.key === "a" && (event.ctrlKey || event.metaKey) && onSelect) onSelect(new Set(rows.map(keyOf)));
+    else if (event.shiftKey && onSelect && event.key.length > 1 && event.key in steps) {
+      const to = Math.max(0, Math.min(rows.length - 1, steps[event.key] ?? 0));
+      const [from, end] = [Math.min(anchor.current, to), Math.max(anchor.current, to)];
+      onSelect(new Set(rows.slice(from, end + 1).map(keyOf)));
+      moveTo(to, true);
+    } else if (event.key in steps && !event.ctrlKey && !event.metaKey) moveTo(steps[event.key] ?? 0);
     else if (event.key === "Enter" && row) props.onOpen(row);
     else if (event.key === " " && row && onSelect) toggle(row);
     else return;
     event.preventDefault();
   };
-  const isAll = selected !== undefined && rows.length > 0 && selected.size >= rows.length;
+  const isAll = useMemo(() => selected !== undefined && rows.length > 0 && selected.size >= rows.length && rows.every((row) => selected.has(keyOf(row))), [rows, selected]);
   return (
     <div
       ref={box} class="grid" role="grid" aria-label={props.label} aria-rowcount={rows.length + 1} tabIndex={0}
@@ -141,6 +150,7 @@ export function DataTable(props: Props) {
               style={{ gridTemplateColumns: template, transform: `translateY(${index * ROW_PX}px)` }}
               onClick={(event) => {
                 setCurrent(index);
+                anchor.current = index;
                 if (!(event.target as Element).closest("a, input, button") && !getSelection()?.toString()) props.onOpen(row);
               }}
             >
