@@ -1,7 +1,8 @@
 """The web console in a browser: its size, and its delays with a large cluster.
 
 The page is real, and so is the browser. The answers are those of a made-up cluster (`console/browser/big_cluster.mjs`),
-so the figures are the page's own, without those of the master.
+so the figures are the page's own, without those of the master. `memory_mib` is measured after 180,000 events, as many
+as an hour has at 50 a second, sent as fast as the page takes them.
 """
 
 import argparse
