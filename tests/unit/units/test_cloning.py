@@ -9,6 +9,7 @@ from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceStartup
+from ganeti.model.opcodes.placing import OpInstanceMultiAlloc
 from ganeti.simulation.faulty_store import Crash
 from tests.support.backup_nodes import BackupNode
 from tests.support.fake_rpc import Fault
@@ -164,6 +165,21 @@ async def test_wrong_request_is_refused_before_anything_is_made(
     assert text in arguments[0]
     assert master.rpc.acts() == []
     assert master.snapshot.instance_by_name(CLONE) is None
+
+
+async def test_several_clones_name_their_nodes(master: Master) -> None:
+    """One allocator could not place them: their sizes are those of their sources."""
+    await with_data(master)
+    _, arguments = failed(await master.run(OpInstanceMultiAlloc(instances=[clone()])))
+    assert "must name the node of the clone" in arguments[0]
+    given = [
+        clone(pnode=f"node{number}.example.com", instance_name=f"c{number}.example.com")
+        for number in (2, 3)
+    ]
+    succeeded(await master.run(OpInstanceMultiAlloc(instances=given)))
+    await master.idle()
+    for number in (2, 3):
+        assert contents(master, f"c{number}.example.com", number) == contents(master, NAME, 1)
 
 
 async def test_source_that_cannot_be_read_is_refused(master: Master) -> None:

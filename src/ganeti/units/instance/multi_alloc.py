@@ -23,6 +23,7 @@ from ganeti.units.allocator_message import cluster_message
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
+from ganeti.units.instance.cloning import CLONE
 from ganeti.units.instance.create_plan import check_create_arguments, new_instance
 from ganeti.units.instance.requests import check_disks, check_template
 
@@ -53,6 +54,8 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
             where = f"instances[{number}]"
             if one.iallocator:
                 raise InputError("must not name an allocator: one allocator places all", where)
+            if one.mode == CLONE and not _has_node(one):
+                raise InputError("must name the node of the clone (pnode)", where)
             try:
                 check_create_arguments(one)
             except InputError as err:
