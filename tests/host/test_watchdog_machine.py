@@ -1,4 +1,4 @@
-"""A machine with a real /dev/watchdog that cannot be disarmed: its process is held until the second request."""
+"""A machine with a real /dev/watchdog: what its process does when the lease is over, and when it is asked to end."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ganeti.recovery.lease import DEVICE_S
+from ganeti.recovery.times import RESET_S
 from ganeti.vcluster.machine_image import make_disk
 from tests.support.local_cluster import short_directory
 from tests.support.node_vm import Images, NodeVm, build, running
@@ -15,8 +16,11 @@ pytestmark = [pytest.mark.host, pytest.mark.timeout(900), pytest.mark.requiremen
 BOOT_S = 400
 LATE_S = 4.0
 """For a machine that shares its processor with other programs."""
+HELD = "watchdog=nowayout=1"
+"""The watchdog process keeps the device also while nothing is protected."""
 PROGRAM = """
-import json, subprocess, sys, time
+import array, fcntl, json, os, signal, subprocess, sys, time
+from pathlib import Path
 from ganeti.base.clock import BootClock
 from ganeti.base.paths import Paths
 from ganeti.node.lease_record import LeaseRecord, boot_id, write_lease
@@ -64,8 +68,60 @@ def held():
     say("GUARD ENDED", process.wait())
     ticks(since)
 
+def guest(uuid):
+    # A process with the record that KVM's driver writes.
+    pid = os.fork()
+    if not pid:
+        log = os.open(f"/state/{uuid}", os.O_CREAT | os.O_WRONLY)
+        while True:
+            os.write(log, b"x")
+            time.sleep(0.1)
+    paths.kvm.mkdir(parents=True, exist_ok=True)
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    instance = {"uuid": uuid, "name": uuid}
+    record = {"instance": instance, "boot_id": boot_id(paths), "pid": pid, "start_ticks": int(ticks), "argv": []}
+    (paths.kvm / f"{uuid}.json").write_text(json.dumps(record))
+    return pid
+
+def ends(pid, since):
+    os.waitpid(pid, 0)
+    say("GUEST ENDED", round(clock.monotonic() - since, 1))
+
+def freeze_state():
+    # A process that writes there is in state D from now on: SIGKILL does not end it.
+    state = os.open("/state", os.O_RDONLY)
+    fcntl.ioctl(state, 0xC0045877, array.array("i", [0]))
+
+def killed():
+    lease(0)
+    guard()
+    pid = guest("first")
+    ends(pid, lease(2, "first"))
+    lives(20, "ALIVE")
+    say("THE CASE IS OVER")
+    time.sleep(3600)
+
+def stuck():
+    lease(0)
+    guard()
+    pid = guest("first")
+    guest("second")
+    os.kill(pid, signal.SIGSTOP)  # it is not in a write
+    freeze_state()
+    since = lease(2, "first", "second")
+    ends(pid, since)
+    ticks(since)
+
+def stopped():
+    lease(0)
+    process = guard()
+    os.kill(process.pid, signal.SIGSTOP)
+    ticks(clock.monotonic())
+
+cases = {"held": held, "killed": killed, "stuck": stuck, "stopped": stopped}
+words = dict(word.partition("=")[::2] for word in Path("/proc/cmdline").read_text().split())
 try:
-    held()
+    cases[words["case"]]()
 finally:
     say("THE PROGRAM HAS ENDED")
     time.sleep(1)
@@ -97,10 +153,40 @@ def last_tick(machine: NodeVm) -> float:
 def test_device_that_cannot_be_disarmed_is_held_until_the_second_request(
     images: Images, disk: Path
 ) -> None:
-    words = "watchdog=nowayout=1"
-    with running(images, disk, Path("/state"), words_of_kernel=words) as machine:
+    with running(images, disk, Path("/state"), words_of_kernel=f"{HELD} case=held") as machine:
         machine.until("GUARD armed", BOOT_S)
         machine.until("NOTHING PROTECTED", 120)
         machine.until("HELD", 60)
         machine.until("GUARD ENDED 0", 60)
+        assert last_tick(machine) < DEVICE_S + LATE_S
+
+
+def test_protected_guest_is_killed_when_the_lease_is_over_and_the_machine_lives_on(
+    images: Images, disk: Path
+) -> None:
+    with running(images, disk, Path("/state"), words_of_kernel=f"{HELD} case=killed") as machine:
+        machine.until("GUARD armed", BOOT_S)
+        ended = machine.until("GUEST ENDED", 60)
+        assert 0 <= float(ended.split()[-1]) < LATE_S
+        machine.until("ALIVE", 120)  # for longer than its device waits
+        machine.until("THE CASE IS OVER", 60)
+
+
+def test_guests_are_killed_first_and_the_machine_is_reset_for_one_that_survives(
+    images: Images, disk: Path
+) -> None:
+    with running(images, disk, Path("/state"), words_of_kernel=f"{HELD} case=stuck") as machine:
+        machine.until("GUARD armed", BOOT_S)
+        ended = machine.until("GUEST ENDED", 60)
+        assert 0 <= float(ended.split()[-1]) < LATE_S
+        last = last_tick(machine)
+    # The margin of D7 begins 15 s after the end of the lease.
+    assert LATE_S < last < RESET_S + LATE_S
+
+
+def test_machine_whose_watchdog_process_stands_still_is_reset_by_the_device(
+    images: Images, disk: Path
+) -> None:
+    with running(images, disk, Path("/state"), words_of_kernel=f"{HELD} case=stopped") as machine:
+        machine.until("GUARD armed", BOOT_S)
         assert last_tick(machine) < DEVICE_S + LATE_S
