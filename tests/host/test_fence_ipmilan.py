@@ -1,4 +1,7 @@
-"""A real fence agent switches off a real QEMU by a simulated management controller."""
+"""A real fence agent switches off a real QEMU by a simulated management controller.
+
+The controller is a device of the machine (QEMU's `ipmi-bmc-extern`), or stands beside it and ends its process.
+"""
 
 import asyncio
 import contextlib
@@ -28,13 +31,18 @@ MISSING = [package for program, package in PROGRAMS.items() if shutil.which(prog
 
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.soak,
+    pytest.mark.timeout(600),
     pytest.mark.requirement("D7"),
     pytest.mark.skipif(bool(MISSING), reason=f"needs the packages {', '.join(MISSING)}"),
 ]
 
 PASSWORD = "hunter2-of-bmc"
 _QEMU = "qemu-system-x86_64 -machine none -nodefaults -display none -S"
+_DEVICE_QEMU = (
+    "qemu-system-x86_64 -machine pc -accel tcg -nodefaults -display none -S -pidfile @HERE@/pid"
+    " -chardev socket,id=bmc,host=127.0.0.1,port=@SERIAL@,reconnect=1"
+    " -device ipmi-bmc-extern,id=extern,chardev=bmc -device isa-ipmi-kcs,bmc=extern"
+)
 _CHASSIS = f"""#!/bin/sh
 # The controller's wires to its machine: MC get power, or MC set power 0 or 1.
 here=@HERE@
@@ -65,10 +73,18 @@ startlan 1
   allowed_auths_admin md5
   guid a123456789abcdefa123456789abcdef
 endlan
-chassis_control "@HERE@/chassis 0x20"
-startnow false
+@POWER@
 user 1 true "" "none" user 10 md5
 user 2 true "admin" "@PASSWORD@" admin 10 md5
+"""
+_BESIDE = """\
+chassis_control "@HERE@/chassis 0x20"
+startnow false
+"""
+_DEVICE = f"""\
+serial 15 127.0.0.1 @SERIAL@ codec VM
+startcmd "{_DEVICE_QEMU}"
+startnow true
 """
 _MC = """\
 mc_setbmc 0x20
@@ -80,14 +96,19 @@ mc_enable 0x20
 class Machine:
     """A QEMU and its management controller on loopback."""
 
-    def __init__(self, here: Path) -> None:
-        self._here = here
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+    def __init__(self, here: Path, *, is_device: bool) -> None:
+        self._here, self._is_device = here, is_device
+        self.port = _free_port(socket.SOCK_DGRAM)
         texts = {"lan.conf": _LAN, "mc": _MC, "chassis": _CHASSIS}
+        values = {
+            "POWER": _DEVICE if is_device else _BESIDE,
+            "HERE": here,
+            "PORT": self.port,
+            "SERIAL": _free_port(socket.SOCK_STREAM),
+            "PASSWORD": PASSWORD,
+        }
         for name, text in texts.items():
-            for word, value in (("HERE", here), ("PORT", self.port), ("PASSWORD", PASSWORD)):
+            for word, value in values.items():
                 text = text.replace(f"@{word}@", str(value))  # noqa: PLW2901
             (here / name).write_text(text)
         (here / "chassis").chmod(0o700)
@@ -96,7 +117,8 @@ class Machine:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         words = ["ipmi_sim", "-c", "lan.conf", "-f", "mc", "-s", "state", "-n"]
-        subprocess.run([self._here / "chassis", "0x20", "set", "power", "1"], check=True)
+        if not self._is_device:
+            self._chassis("1")
         with subprocess.Popen(
             words, cwd=self._here, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         ) as simulator:
@@ -104,14 +126,24 @@ class Machine:
                 yield
             finally:
                 simulator.terminate()
-                subprocess.run([self._here / "chassis", "0x20", "set", "power", "0"], check=True)
+                self._chassis("0")
+
+    def _chassis(self, power: str) -> None:
+        subprocess.run([self._here / "chassis", "0x20", "set", "power", power], check=True)
 
     def is_running(self) -> bool:
-        pid = (self._here / "pid").read_text().strip()
         try:
+            pid = (self._here / "pid").read_text().strip()
             return b"qemu" in Path(f"/proc/{pid}/cmdline").read_bytes()
         except FileNotFoundError:
             return False
+
+
+def _free_port(kind: socket.SocketKind) -> int:
+    with socket.socket(socket.AF_INET, kind) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 @dataclass
@@ -121,9 +153,9 @@ class Bench:
     set_password: Any
 
 
-@pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    machine = Machine(tmp_path)
+@pytest.fixture(params=[False, True], ids=["beside", "ipmi-bmc-extern"])
+async def bench(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+    machine = Machine(tmp_path, is_device=request.param)
     store, config = await sample_config()
     rpc = FakeRpc({"node1.example.com": programs_of(Paths())}, lambda: (1, "master"))
     power = PowerFencing(
