@@ -150,6 +150,36 @@ def test_edit_shows_the_difference_and_its_effect_first(
     assert cluster.value("instance", "shop-1.example.com", "be/vcpus") == "2"
 
 
+MARKUP = "<img src=x onerror=window.ran=true><b class=stored>x</b>"
+MARKED = {"job", "instance", "audit", "filters"}
+"""Pages that must show the markup; on all others it must at least do nothing."""
+
+
+def test_stored_markup_is_only_text_on_every_page(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Names and tags cannot have markup: all that can is set here."""
+    name = "web1.example.com"
+    refused = cluster.run("gnt-instance", "add-tags", name, MARKUP)
+    assert refused.status != 0
+    cluster.ok("gnt-instance", "modify", "--force", "-O", f"motd={MARKUP}", "-H", f"kernel_args={MARKUP}",
+               "--reason", MARKUP, name)  # fmt: skip
+    cluster.ok("gnt-filter", "add", "--priority=9", f"--reason={MARKUP}", "--action=CONTINUE",
+               f'--predicates=[["reason", ["=", "reason", "{MARKUP}"]]]')  # fmt: skip
+    failed = cluster.run(
+        "gnt-instance", "modify", "--reason", MARKUP, "-H", f"cpu_type={MARKUP}", name
+    )
+    assert failed.status != 0
+    jobs = cluster.ok("gnt-job", "list", "--no-headers", "-o", "id").out.split()
+    pages = [
+        (page, path, ".page", page in MARKED)
+        for page, path, _ready in (
+            *(one for one in PAGES if one[0] not in ("instance", "job")),
+            ("instance", f"instances/{name}", ""),
+            ("job", f"jobs/{jobs[-1]}", ""),
+        )
+    ]
+    play(cluster, "markup", tmp_path, json.dumps(pages))
+
+
 def test_charts_of_a_guest_grow(cluster: LocalCluster, tmp_path: Path) -> None:
     name = "charts1.example.com"
     cluster.ok("gnt-instance", "add", "-t", "sharedfile", "-s", "64m", "-o", "tiny+default",
