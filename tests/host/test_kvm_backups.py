@@ -166,6 +166,44 @@ async def test_clone_of_a_writing_guest_has_the_bytes_of_one_moment_and_boots(
     await node.driver.stop(instance, 0)
 
 
+async def kept(node: Node, instance: InstanceSpec) -> int:
+    """Return the bytes of old content that QEMU keeps for the moment."""
+    for one in await node.ask(instance)("query-named-block-nodes", {"flat": True}):
+        if one["node-name"] == node_name("old", instance.disks[0]):
+            return int(one["image"]["actual-size"])
+    raise AssertionError("there is no temporary file")
+
+
+async def test_old_content_is_kept_only_of_what_the_backup_has_yet_to_read(
+    node: Node, guest: Path, disk: Path
+) -> None:
+    instance = tiny_instance(guest)
+    await node.driver.start(instance, [str(disk)], paused=True)
+    begin_at, length = 8 << 20, 24 << 20
+    await write(node, instance, begin_at, length, 0x61)
+    moment = await begin(node, instance, "", "b1")
+    await write(node, instance, begin_at, 4 * BLOCK, 0x62)
+    assert await kept(node, instance) >= 4 * BLOCK
+    with open_changes(
+        order(instance, moment, ""), str(moment.socket), disk.stat().st_size
+    ) as changes:
+        pieces = changes.pieces()
+        content = b""
+        while len(content) < 16 << 20:
+            _, piece = await asyncio.to_thread(next, pieces)
+            content += piece if len(piece) >= BLOCK else b""  # the others are headers
+        assert await kept(node, instance) < BLOCK, "the space was given back"
+        await write(node, instance, begin_at, 4 * BLOCK, 0x63)
+        assert await kept(node, instance) < BLOCK
+        await write(node, instance, begin_at + length - 4 * BLOCK, 4 * BLOCK, 0x64)
+        assert await kept(node, instance) >= 4 * BLOCK
+        for _, piece in pieces:
+            content += piece if len(piece) >= BLOCK else b""
+    assert content == b"\x61" * length
+    await end(node, instance, "", "b1")
+    await node.driver.stop(instance, 0)
+
+
 async def test_failed_backup_loses_no_change(
     node: Node, guest: Path, disk: Path, store: BackupStore
 ) -> None:

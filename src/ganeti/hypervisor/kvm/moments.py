@@ -5,7 +5,8 @@
             a view of the moment, from both, is an export of QEMU's NBD server at a socket of the node
 
 A bitmap in QEMU records the blocks that the guest has changed since the backup of its name, so the next one reads only
-these. The temporary file has no name and ends with QEMU. If it cannot take a block, the view breaks and the guest
+these. The reader discards what it has read, so that the guest's later writes there are not copied.
+The temporary file has no name and ends with QEMU. If it cannot take a block, the view breaks and the guest
 writes on: it never gets an error and never waits longer than CBW_TIMEOUT_S.
 """
 
@@ -86,9 +87,7 @@ class Moments(ShowsMoments):
                 files.append(descriptor)
                 fdset = _FDSET_BASE + number
                 handed.append(("add-fd", {"fdset-id": fdset}))
-                file = {"driver": "file", "filename": f"/dev/fdset/{fdset}"}
-                node = {"driver": "raw", "node-name": node_name(_OLD, disk), "file": file}
-                then.append(("blockdev-add", node))
+                then.append(("blockdev-add", _old_content(disk, fdset)))
             listener = opened.enter_context(_listening(path))
             files.append(listener.fileno())
             handed.append(("getfd", {"fdname": _SERVER}))
@@ -133,6 +132,13 @@ class Moments(ShowsMoments):
                     with contextlib.suppress(CommandRefused):
                         await ask("remove-fd", {"fdset-id": one["fdset-id"]})
         guest.files.moment.unlink(missing_ok=True)
+
+
+def _old_content(disk: DiskSpec, fdset: int) -> dict[str, Any]:
+    """Return the node of a temporary file, which gives back the space of what was read."""
+    discard = {"discard": "unmap"}
+    file = {"driver": "file", "filename": f"/dev/fdset/{fdset}", **discard}
+    return {"driver": "raw", "node-name": node_name(_OLD, disk), "file": file, **discard}
 
 
 def _listening(path: Path) -> socket.socket:
@@ -206,12 +212,20 @@ async def _switch(guest: Guest, disks: Sequence[DiskSpec], base: str, bitmap: st
 
 
 async def _show(guest: Guest, disk: DiskSpec, base: str) -> None:
-    """Export the view of a disk, with the bitmap of its changes."""
+    """Export the view of a disk, with the bitmap of its changes.
+
+    It is writable for one request: to discard what was read (`NbdReader`). The view refuses writes.
+    """
     view = node_name(_VIEW, disk)
-    access = {"driver": "snapshot-access", "node-name": view, "file": node_name(_FILTER, disk)}
+    access = {
+        "driver": "snapshot-access",
+        "node-name": view,
+        "file": node_name(_FILTER, disk),
+        "discard": "unmap",  # otherwise QEMU ignores discards, and reports success
+    }
     await guest.ask("blockdev-add", access)
     export: dict[str, Any] = {
-        "type": "nbd", "id": view, "node-name": view, "name": disk.uuid, "writable": False
+        "type": "nbd", "id": view, "node-name": view, "name": disk.uuid, "writable": True
     }  # fmt: skip
     if base:
         export["bitmaps"] = [{"node": node_name("disk", disk), "name": base}]

@@ -338,7 +338,8 @@ def open_changes(
             yield ChangesSource(FileReader(descriptor_of(path), size), sums)
             return
         context = dirty_context(order.bitmap) if order.bitmap else ALLOCATION
-        disk = files.enter_context(contextlib.closing(NbdReader(path, order.export, context, size)))
+        reader = NbdReader(path, order.export, context, size, forgets=True)
+        disk = files.enter_context(contextlib.closing(reader))
         if order.whole:
             yield WholeSource(disk, order.spare)
             return

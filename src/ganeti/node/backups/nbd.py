@@ -20,7 +20,11 @@ _OPTION_MAGIC, _REPLY_MAGIC = b"IHAVEOPT", 0x3E889045565A9
 _REQUEST_MAGIC, _CHUNK_MAGIC = 0x25609513, 0x668E33EF
 _GO, _STRUCTURED, _SET_CONTEXT = 7, 8, 10
 _ACK, _INFO, _CONTEXT, _ERROR_REPLY = 1, 3, 4, 1 << 31
-_READ, _STATUS = 0, 7
+_READ, _TRIM, _STATUS = 0, 4, 7
+_SIMPLE = struct.Struct(">IIQ")
+_SIMPLE_MAGIC, _CAN_TRIM = 0x67446698, 1 << 5
+FORGET_BYTES = 4 << 20
+"""Data that is read before QEMU may forget it: each time costs an answer."""
 _DATA, _HOLE, _STATUS_CHUNK, _ERROR_CHUNK = 1, 2, 5, 1 << 15
 _DONE, _LIMIT = 1, 1 << 20
 _DIRTY = 1
@@ -36,10 +40,15 @@ def dirty_context(bitmap: str) -> str:
 class NbdReader:
     """One export, and the parts of it that `context` reports as changed, or as not zero."""
 
-    def __init__(self, path: str, export: str, context: str, size: int) -> None:
+    def __init__(
+        self, path: str, export: str, context: str, size: int, *, forgets: bool = False
+    ) -> None:
+        """With `forgets`, the export shows a moment, and each part is read once: QEMU drops it after that."""
         self._context, self._size = context, size
         self._socket = socket.socket(socket.AF_UNIX)
         self._handle = 0
+        self._forgotten = self._read_to = 0
+        self._can_forget = forgets
         try:
             self._socket.settimeout(ANSWER_S)
             self._socket.connect(path)
@@ -67,13 +76,15 @@ class NbdReader:
         if not any(kind == _CONTEXT for kind, _ in self._option(_SET_CONTEXT, words)):
             raise HostError(f"QEMU does not report {self._context}")
         found = self._option(_GO, struct.pack(">I", len(name)) + name + struct.pack(">H", 0))
-        sizes = [
-            struct.unpack_from(">Q", data, 2)[0]
+        exports = [
+            struct.unpack_from(">QH", data, 2)
             for kind, data in found
             if kind == _INFO and data[:2] == b"\0\0"
         ]
-        if len(sizes) != 1 or sizes[0] < self._size:
+        if len(exports) != 1 or exports[0][0] < self._size:
+            sizes = [size for size, _ in exports]
             raise HostError(f"QEMU shows a disk of {sizes} bytes instead of {self._size}")
+        self._can_forget = self._can_forget and bool(exports[0][1] & _CAN_TRIM)
 
     def _option(self, option: int, data: bytes) -> list[tuple[int, bytes]]:
         self._send(_OPTION.pack(_OPTION_MAGIC, option, len(data)) + data)
@@ -136,6 +147,9 @@ class NbdReader:
 
     def read(self, offset: int, room: memoryview) -> None:
         """Fill the buffer."""
+        if offset != self._read_to or offset - self._forgotten >= FORGET_BYTES:
+            self._forget()
+            self._forgotten = offset
         self._request(_READ, offset, len(room))
         filled = 0
         for kind, data in self._chunks(room, offset):
@@ -147,6 +161,28 @@ class NbdReader:
                 filled += length
         if filled != len(room):
             raise HostError(f"QEMU sent {filled} bytes instead of {len(room)}")
+        self._read_to = offset + len(room)
+
+    def _forget(self) -> None:
+        """Let QEMU drop what was read: the guest's later writes there need no copy of the old content.
+
+        A refusal costs only time and space.
+        """
+        length = self._read_to - self._forgotten
+        if not self._can_forget or length <= 0:
+            return
+        self._request(_TRIM, self._forgotten, length)
+        magic, error, handle = _SIMPLE.unpack(self._exactly(_SIMPLE.size))
+        if magic == _SIMPLE_MAGIC and handle == self._handle:
+            self._can_forget = not error
+            return
+        # An error may come as a chunk of a structured answer, which is longer.
+        head = _SIMPLE.pack(magic, error, handle) + self._exactly(_CHUNK.size - _SIMPLE.size)
+        magic, flags, kind, handle, length = _CHUNK.unpack(head)
+        if (magic, handle) != (_CHUNK_MAGIC, self._handle) or length > _LIMIT or not flags & _DONE:
+            raise HostError("QEMU's NBD server gave no valid answer")
+        self._exactly(length)
+        self._can_forget = not kind & _ERROR_CHUNK
 
     def _request(self, kind: int, offset: int, length: int) -> None:
         self._handle += 1

@@ -15,7 +15,7 @@ import pytest
 
 from ganeti.base.errors import HostError
 from ganeti.node.backups.ends import open_changes
-from ganeti.node.backups.nbd import ALLOCATION, NbdReader, dirty_context
+from ganeti.node.backups.nbd import ALLOCATION, FORGET_BYTES, NbdReader, dirty_context
 from ganeti.node.carrier.order import ChangesOrder
 
 pytestmark = pytest.mark.requirement("A64", "B7")
@@ -25,13 +25,13 @@ SIZE = 64 * BLOCK
 
 
 @contextlib.contextmanager
-def served(directory: Path, image: Path) -> Iterator[str]:
-    """The image at a socket, by QEMU's own program."""
+def served(directory: Path, image: Path, *flags: str) -> Iterator[str]:
+    """The image at a socket, by QEMU's own program, read-only unless other flags are passed."""
     if shutil.which("qemu-nbd") is None:
         pytest.skip("qemu-nbd is not installed")
     path = directory / "s"
-    words = ["qemu-nbd", "-k", str(path), "-x", "disk", "-f", "raw", "-r", "-t", str(image)]
-    with subprocess.Popen(words) as server:
+    words = ["qemu-nbd", "-k", str(path), "-x", "disk", "-f", "raw", *(flags or ("-r",)), "-t"]
+    with subprocess.Popen([*words, str(image)]) as server:
         try:
             while not path.exists():
                 assert server.poll() is None
@@ -83,6 +83,39 @@ def test_all_of_a_moment_is_sent_as_it_is(disk_path: Path) -> None:
     spare = ChangesOrder(export="disk", whole=True, spare=str(disk_path))
     with served(disk_path, image) as path, open_changes(spare, path, SIZE) as source:
         assert sum(zeros + len(data) for zeros, data in source.pieces()) == SIZE
+
+
+@pytest.mark.parametrize(("flags", "forgotten"), [(("--discard=unmap",), True), ((), False)])
+def test_parts_that_were_read_are_discarded_where_the_server_allows_it(
+    disk_path: Path, flags: tuple[str, ...], *, forgotten: bool
+) -> None:
+    image, part = disk_path / "disk", 8 * BLOCK
+    data = os.urandom(2 * FORGET_BYTES)
+    image.write_bytes(data)
+    with (
+        served(disk_path, image, *flags) as path,
+        contextlib.closing(NbdReader(path, "disk", ALLOCATION, len(data), forgets=True)) as disk,
+    ):
+        found, room = b"", bytearray(part)
+        for at in range(0, len(data), part):
+            disk.read(at, memoryview(room))
+            found += room
+        disk.read(0, memoryview(room))
+    assert found == data
+    assert (bytes(room) == bytes(part)) is forgotten
+
+
+def test_reader_never_discards_by_itself(disk_path: Path) -> None:
+    image = disk_path / "disk"
+    data = os.urandom(2 * FORGET_BYTES)
+    image.write_bytes(data)
+    with (
+        served(disk_path, image, "--discard=unmap") as path,
+        contextlib.closing(NbdReader(path, "disk", ALLOCATION, len(data))) as disk,
+    ):
+        for at in (0, FORGET_BYTES, 0):
+            disk.read(at, memoryview(bytearray(FORGET_BYTES)))
+    assert image.read_bytes() == data
 
 
 def test_missing_server_export_and_bitmap_are_errors(disk_path: Path) -> None:
