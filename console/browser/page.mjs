@@ -13,7 +13,7 @@ export const FLAGS = [
 const WAIT_MS = Number(process.env.CONSOLE_WAIT_MS ?? 60_000);
 /** Chromium cancels all requests when an interface of the host comes or goes, as in tests with network namespaces. */
 const NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED";
-const LOADS = 5;
+const RELOAD_MS = 300;
 
 export function check(condition, text) {
   if (!condition) throw new Error(text);
@@ -56,22 +56,25 @@ function watch(page, base, problems) {
   });
 }
 
-/** Let a page load again if the network has changed before it was complete: nobody could use it. */
+/** Let a page load again until the network does not change meanwhile: nobody could use an incomplete page. */
 function repeatLoads(page) {
   const load = page.goto.bind(page);
   page.goto = async (address) => {
-    for (let turn = 1; ; turn += 1) {
+    const end = Date.now() + WAIT_MS;
+    for (;;) {
       let hasChanged = false;
       const failed = (request) => { hasChanged ||= request.failure()?.errorText === NETWORK_CHANGED; };
       page.on("requestfailed", failed);
       try {
         const answer = await load(address);
-        if (!hasChanged || turn === LOADS) return answer;
+        if (!hasChanged) return answer;
+        check(Date.now() < end, `the network of this host changed at each attempt to load ${address}`);
       } catch (error) {
-        if (turn === LOADS || !String(error).includes(NETWORK_CHANGED)) throw error;
+        if (Date.now() >= end || !String(error).includes(NETWORK_CHANGED)) throw error;
       } finally {
         page.off("requestfailed", failed);
       }
+      await page.waitForTimeout(RELOAD_MS);
     }
   };
 }

@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 SEED = 20261121
 CRASHES = 10
 ENOUGH = 100
+CREATED = 5
 """Acknowledged jobs: a slow machine gets further load after the last crash."""
 SUBMITTERS = 3
 BATCH = 6
@@ -126,14 +127,14 @@ class Aftermath:
     master_log: str
 
     @property
-    def creations(self) -> list[Job]:
-        return [job for job in self.jobs.values() if job["ops"][0]["OP_ID"] == CREATE]
-
-    @property
     def created(self) -> list[str]:
-        """The instances of successful creations."""
-        succeeded = [job for job in self.creations if job["status"] == "success"]
-        return [job["ops"][0]["instance_name"] for job in succeeded]
+        return created_by(self.jobs)
+
+
+def created_by(jobs: dict[int, Job]) -> list[str]:
+    """The instances of successful creations."""
+    first = [job["ops"][0] for job in jobs.values() if job["status"] == "success"]
+    return [op["instance_name"] for op in first if op["OP_ID"] == CREATE]
 
 
 def all_jobs(cluster: LocalCluster) -> dict[int, Job]:
@@ -166,6 +167,9 @@ def after() -> Iterator[Aftermath]:
                 cluster.start(MASTERD)
             wait_until(lambda: len(load.acknowledged) > ENOUGH, "enough jobs are acknowledged", 90)
             greatest.append(max(load.acknowledged))
+            wait_until(
+                lambda: len(created_by(all_jobs(cluster))) > CREATED, "enough instances exist", 90
+            )
         wait_until(lambda: have_ended(cluster), "all jobs end", 60)
         wait_until(lambda: not script_runs(cluster), "all create scripts have ended")
         jobs = all_jobs(cluster)
@@ -210,7 +214,7 @@ def test_job_ids_increase_and_are_never_used_again(after: Aftermath) -> None:
 @pytest.mark.requirement("G7")
 def test_no_job_was_run_twice(after: Aftermath) -> None:
     assert {name: times for name, times in after.runs.items() if times > 1} == {}
-    assert len(after.created) == len(set(after.created)) > 5
+    assert len(after.created) == len(set(after.created)) > CREATED
     assert set(after.created) <= set(after.runs)
 
 

@@ -41,6 +41,8 @@ op secret operator
 viewer look read
 shop secret write,name=shop-*
 """
+LIST = ".empty, .grid-row, table"
+"""A list, whether or not the other scenarios have left something in it."""
 PAGES = [
     ("overview", "", ".health"),
     ("instances", "instances", ".grid-row"),
@@ -53,15 +55,15 @@ PAGES = [
     ("groups", "groups", ".grid-row"),
     ("group", "groups/default", "dl.facts"),
     ("cluster", "cluster", "dl.facts"),
-    ("networks", "networks", ".empty"),
+    ("networks", "networks", LIST),
     ("map", "map", ".tile"),
     ("audit", "audit", "table"),
     ("users", "users", "table"),
     ("storage", "storage", "table"),
     ("os", "os", "table"),
-    ("backups", "exports", ".empty"),
-    ("locks", "locks", ".empty"),
-    ("filters", "filters", ".empty"),
+    ("backups", "exports", LIST),
+    ("locks", "locks", LIST),
+    ("filters", "filters", LIST),
 ]
 
 

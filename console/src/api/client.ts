@@ -1,6 +1,9 @@
 /** Requests to the REST interface: the only module of the page that fetches. */
 import { store } from "../core/store";
 
+/** Waits before a request that only reads is sent again. */
+const READ_AGAIN_MS = [200, 1000];
+
 /** A refusal of the server: what is wrong, and what to do about it. */
 export class Refused extends Error {
   constructor(
@@ -32,20 +35,29 @@ export async function send<T>(request: Request, isQuiet = false): Promise<T> {
   if (request.method !== "GET" && session) headers["X-Csrf-Token"] = session.csrf;
   if (request.body !== undefined) headers["Content-Type"] = "application/json";
   if (isQuiet) headers["X-Background"] = "1";
-  let response: Response;
-  try {
-    response = await fetch(address(request), {
-      method: request.method, headers, credentials: "same-origin",
-      ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
-    });
-  } catch {
-    throw new Refused(0, "The server does not answer. The page tries again by itself when it is back.");
-  }
+  const response = await fetched(address(request), {
+    method: request.method, headers, credentials: "same-origin",
+    ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
+  });
   if (response.status === 401 && session) store.dispatch({ type: "signed-out" });
   const text = await response.text();
   const answer: unknown = text ? decoded(text) : null;
   if (!response.ok) throw new Refused(response.status, reasonOf(answer, response));
   return answer as T;
+}
+
+/** A browser cancels its requests when the host changes its network: what only reads is sent again. */
+async function fetched(url: string, options: RequestInit): Promise<Response> {
+  const waits = options.method === "GET" ? READ_AGAIN_MS : [];
+  for (let turn = 0; ; turn += 1) {
+    try {
+      return await fetch(url, options);
+    } catch {
+      const wait = waits[turn];
+      if (wait === undefined) throw new Refused(0, "The server does not answer. The page tries again by itself when it is back.");
+      await new Promise((done) => setTimeout(done, wait));
+    }
+  }
 }
 
 function decoded(text: string): unknown {

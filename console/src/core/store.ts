@@ -34,13 +34,13 @@ export function useStore<T>(select: (state: State) => T): T {
   const selected = select(store.state);
   const current = useRef({ select, selected });
   current.current = { select, selected };
-  useEffect(
-    () =>
-      store.subscribe(() => {
-        const { select, selected } = current.current;
-        if (!Object.is(select(store.state), selected)) render(0);
-      }),
-    [],
-  );
+  useEffect(() => {
+    const follow = () => {
+      const { select, selected } = current.current;
+      if (!Object.is(select(store.state), selected)) render(0);
+    };
+    follow(); // effects run after the picture is drawn: the state may have changed since
+    return store.subscribe(follow);
+  }, []);
   return selected;
 }

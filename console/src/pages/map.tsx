@@ -189,13 +189,13 @@ class NodeTile extends Component<TileProps> {
 
   override render({ tile, tint, value, isChosen, isFailing, arriving }: TileProps) {
     const lines = Math.max(1, Math.ceil(tile.instances.length / PER_LINE));
-    const label = [
-      tile.name, t.role[String(tile.node["role"])] ?? "", plural(tile.instances.length, "instance"), value,
-      arriving ? t.map.arriving(arriving) : "",
+    const more = [
+      t.role[String(tile.node["role"])] ?? "", plural(tile.instances.length, "instance"), arriving ? t.map.arriving(arriving) : "",
     ].filter(Boolean).join(", ");
     return (
-      <button class={`tile ${tint}${isFailing ? " failing" : ""}`} aria-pressed={isChosen} aria-label={label} title={label} data-node={tile.name}>
-        <span class="tile-head"><strong>{short(tile.name)}</strong>{arriving > 0 && <b class="arriving">+{arriving}</b>}<span>{value}</span></span>
+      <button class={`tile ${tint}${isFailing ? " failing" : ""}`} aria-pressed={isChosen} title={`${tile.name}, ${more}`} data-node={tile.name}>
+        <span class="tile-head"><strong>{short(tile.name)}</strong>{" "}{arriving > 0 && <b class="arriving">+{arriving}</b>}{" "}<span>{value}</span></span>
+        <span class="unseen">{more}</span>
         <svg class="squares" viewBox={`0 0 ${PER_LINE * STEP} ${lines * STEP}`} width={PER_LINE * STEP} height={lines * STEP} aria-hidden="true">
           {Object.entries(squares(tile.instances)).map(([tone, path]) => <path key={tone} class={tone} d={path} />)}
         </svg>
