@@ -90,6 +90,10 @@ requirements: ## each rule of docs/rules.md: tested or open
 pins: ## choose the newest versions of all dependencies, with hashes
 	@scripts/pin_requirements $(PYTHON)
 
+pictures: packages $(STAMP) ## make the pictures of the manual again, with the real console
+	@scripts/build_console $(BIN)/python
+	PICTURES=$(CURDIR)/docs/pictures $(PYTEST) -m soak tests/host/test_console_pictures.py
+
 demo: packages $(STAMP) ## a three-node cluster on this machine, with a real virtual machine; HA=1 also kills a node
 	@scripts/build_console $(BIN)/python optional
 	@$(BIN)/python -m ganeti.vcluster.demo up $(if $(HA),--ha)
