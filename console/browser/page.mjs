@@ -14,6 +14,7 @@ const WAIT_MS = Number(process.env.CONSOLE_WAIT_MS ?? 60_000);
 /** Chromium cancels all requests when an interface of the host comes or goes, as in tests with network namespaces. */
 const NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED";
 const RELOAD_MS = 300;
+const SIGN_INS = 5;
 
 export function check(condition, text) {
   if (!condition) throw new Error(text);
@@ -83,8 +84,13 @@ export async function signIn(page, base, name, password) {
   await page.goto(`${base}/ui/`);
   await page.fill("[name=username]", name);
   await page.fill("[name=password]", password);
-  await page.click("button.primary");
-  await page.waitForSelector(".shell");
+  for (let turn = 1; ; turn += 1) {
+    await page.click("button.primary");
+    const told = await page.waitForSelector(".shell, [role=alert]");
+    if (await page.$(".shell")) return;
+    // The page does not send a login again by itself when the network has changed.
+    check((await told.textContent()).includes("does not answer") && turn < SIGN_INS, "sign-in failed");
+  }
 }
 
 export const live = (page) => page.waitForSelector(".live .badge.good");
