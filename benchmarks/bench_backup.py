@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from local_cluster import local_cluster
+from local_cluster import local_cluster, run_job
 from machine import spin_ms, sync_ms
 from msgspec.structs import replace
 
@@ -33,7 +33,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ganeti.base.paths import Paths
 from ganeti.base.process import run
-from ganeti.clients.luxi import LuxiClient
 from ganeti.hypervisor.abilities import Moment
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.pci_slots import device_id
@@ -59,7 +58,7 @@ class Jobs:
 
     def __init__(self, cluster: VirtualCluster, size: int) -> None:
         self._cluster, self._size = cluster, size
-        self._run(
+        run_job(self._cluster,
             OP_ID="OP_INSTANCE_CREATE", instance_name=NAME, mode="create", start=False, disk_template="file",
             disks=[{"size": size}], pnode=NODE1, nics=[], no_install=True,
         )  # fmt: skip
@@ -69,20 +68,11 @@ class Jobs:
             for _ in range(size):
                 file.write(os.urandom(MIB))
 
-    def _run(self, **op: object) -> None:
-        with LuxiClient(self._cluster.master.paths) as client:
-            job = client.submit_job([op])
-            for _change in client.wait_for_job(job):
-                pass
-            [[status, result]] = client.call("QueryJobs", [job], ["status", "opresult"])
-        if status != "success":
-            raise RuntimeError(str(result))
-
     def save(self, *, full: bool) -> None:
-        self._run(OP_ID="OP_BACKUP_SAVE", instance_name=NAME, node=NODE2, full=full)
+        run_job(self._cluster, OP_ID="OP_BACKUP_SAVE", instance_name=NAME, node=NODE2, full=full)
 
     def restore(self) -> None:
-        self._run(OP_ID="OP_BACKUP_RESTORE", instance_name=NAME)
+        run_job(self._cluster, OP_ID="OP_BACKUP_RESTORE", instance_name=NAME)
 
     def change(self) -> None:
         """Write 1 % of the blocks."""

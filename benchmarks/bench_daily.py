@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from local_cluster import local_cluster
+from local_cluster import local_cluster, run_job
 from machine import spin_ms, sync_ms
 
-from ganeti.clients.luxi import LuxiClient
 from ganeti.vcluster.layout import VirtualCluster
 
 MIB, PART = 1024 * 1024, 16
@@ -29,7 +28,7 @@ class Jobs:
 
     def __init__(self, cluster: VirtualCluster, size: int) -> None:
         self._cluster = cluster
-        self._run(
+        run_job(self._cluster,
             OP_ID="OP_INSTANCE_CREATE", instance_name=NAME, mode="create", start=False, disk_template="file",
             disks=[{"size": size}], pnode=NODE1, nics=[], no_install=True,
         )  # fmt: skip
@@ -41,22 +40,13 @@ class Jobs:
                 if part % 8:
                     file.write(os.urandom(PART * MIB))
 
-    def _run(self, **op: object) -> None:
-        with LuxiClient(self._cluster.master.paths) as client:
-            job = client.submit_job([op])
-            for _change in client.wait_for_job(job):
-                pass
-            [[status, result]] = client.call("QueryJobs", [job], ["status", "opresult"])
-        if status != "success":
-            raise RuntimeError(str(result))
-
     def clone(self, node: str) -> None:
-        self._run(
+        run_job(self._cluster,
             OP_ID="OP_INSTANCE_CREATE", instance_name=CLONE, mode="clone", src_instance=NAME, pnode=node, start=False,
         )  # fmt: skip
 
     def remove(self) -> None:
-        self._run(OP_ID="OP_INSTANCE_REMOVE", instance_name=CLONE)
+        run_job(self._cluster, OP_ID="OP_INSTANCE_REMOVE", instance_name=CLONE)
 
     def copy(self) -> None:
         """Copy the same disk by cp."""

@@ -21,13 +21,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from local_cluster import local_cluster
+from local_cluster import local_cluster, run_job
 from machine import spin_ms, sync_ms
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ganeti.base import certificates
-from ganeti.clients.luxi import LuxiClient
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.os import OpOsDiagnose
@@ -153,21 +152,12 @@ class Jobs:
     def __init__(self, cluster: VirtualCluster, size: int) -> None:
         self._cluster, self._size = cluster, size
 
-    def _run(self, **op: object) -> None:
-        with LuxiClient(self._cluster.master.paths) as client:
-            job = client.submit_job([op])
-            for _change in client.wait_for_job(job):
-                pass
-            [[status, result]] = client.call("QueryJobs", [job], ["status", "opresult"])
-        if status != "success":
-            raise RuntimeError(str(result))
-
     def _create(self, name: str, node: str, **more: object) -> None:
         given = {
             "OP_ID": "OP_INSTANCE_CREATE", "instance_name": name, "mode": "create", "start": False,
             "disk_template": "file", "disks": [{"size": self._size}], "pnode": node, "nics": [],
         }  # fmt: skip
-        self._run(**{**given, **more})
+        run_job(self._cluster, **{**given, **more})
 
     def make(self) -> Path:
         """The instance, with random data; its disk."""
@@ -181,7 +171,13 @@ class Jobs:
 
     def export(self) -> None:
         """To the other node."""
-        self._run(OP_ID="OP_BACKUP_EXPORT", instance_name=NAME, target_node=NODE2, shutdown=True)
+        run_job(
+            self._cluster,
+            OP_ID="OP_BACKUP_EXPORT",
+            instance_name=NAME,
+            target_node=NODE2,
+            shutdown=True,
+        )
 
     def bring_in(self) -> None:
         """From the other node to the first."""
@@ -198,7 +194,9 @@ class Jobs:
 
     def remove(self) -> None:
         """What came out of an import or a move."""
-        self._run(OP_ID="OP_INSTANCE_REMOVE", instance_name=OTHER, ignore_failures=False)
+        run_job(
+            self._cluster, OP_ID="OP_INSTANCE_REMOVE", instance_name=OTHER, ignore_failures=False
+        )
 
 
 def transfers(size: int, rounds: int) -> dict[str, float]:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.vcluster import lifecycle
 from ganeti.vcluster.layout import VirtualCluster, plan
@@ -55,6 +56,17 @@ def loop_block_ms(cluster: VirtualCluster) -> float:
         if "the loop was blocked" in line:
             _say(line)
     return max((float(found) for found in BLOCKED.findall(log)), default=0.0)
+
+
+def run_job(cluster: VirtualCluster, **op: object) -> None:
+    """Run a job of one opcode to its end; RuntimeError if it fails."""
+    with LuxiClient(cluster.master.paths) as client:
+        job = client.submit_job([op])
+        for _change in client.wait_for_job(job):
+            pass
+        [[status, result]] = client.call("QueryJobs", [job], ["status", "opresult"])
+    if status != "success":
+        raise RuntimeError(str(result))
 
 
 @contextlib.asynccontextmanager

@@ -24,6 +24,7 @@ from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.streams import ReceiveArgs, SendArgs
 from ganeti.simulation.nodes.storage import path_of
 from tests.support.export_nodes import MIB, ExportNode
+from tests.support.units_cluster import World
 
 
 @dataclass
@@ -162,3 +163,18 @@ class BackupNode(ExportNode):
             self.written[one.target, one.point, one.disk] = (content, one.parent, one.size)
         else:
             super()._write(args, content)
+
+
+def backup_world(*templates: str) -> World:
+    """Three nodes that keep backups, each with a volume group."""
+    found = World(node_type=BackupNode, enabled_disk_templates=templates)
+    for number in (1, 2, 3):
+        one = backup_node(found, number)
+        one.groups = {"xenvg": one.local}
+    return found
+
+
+def backup_node(world: World, number: int) -> BackupNode:
+    found = world.node(number)
+    assert isinstance(found, BackupNode)
+    return found

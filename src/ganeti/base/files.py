@@ -113,6 +113,20 @@ def read_at_most(path: Path, limit: int) -> bytes:
 
 
 @contextlib.contextmanager
+def locked_directory(path: Path) -> Iterator[None]:
+    """Wait until no other process changes files of a directory under this lock, and hold it for the block; OSError.
+
+    The lock is on the directory, because a change replaces its file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
 def exclusive_file(path: Path) -> Iterator[bool]:
     """Lock `path` against other processes for the block; yields False if another process has it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -124,7 +124,7 @@ def _read() -> str:
 def _change(args: argparse.Namespace, change: Callable[[str], str]) -> None:
     """Replace the users file of the master, and copy it to the other candidates; GanetiError."""
     from ganeti.base.errors import ErrorCode, PrereqError
-    from ganeti.base.files import write_atomically
+    from ganeti.base.files import locked_directory, write_atomically
     from ganeti.base.permissions import repair
     from ganeti.base.users import ServiceUsers
     from ganeti.model.opcodes.cluster import OpClusterRedistConf
@@ -133,9 +133,9 @@ def _change(args: argparse.Namespace, change: Callable[[str], str]) -> None:
         client.call("QueryClusterInfo")  # only the master's file counts
     paths = Paths.from_environment()
     path = paths.rapi_users
-    text = change(_read())
     try:
-        write_atomically(path, text.encode())
+        with locked_directory(path.parent):  # two commands at once must not lose a user
+            write_atomically(path, change(_read()).encode())
         if (users := ServiceUsers.of_node(paths)) is not None:
             repair(paths, users, [path])
     except OSError as err:

@@ -1,7 +1,7 @@
 """Answers what the writers of mirrored disks ask: to write without the other copy, or to count it as current (D3-D5).
 
 A request names the generation of the writer's own record. The order of commits decides between it and whatever else
-changes the grant (D8); a node whose record is older than the state is told the present grant. A request is repeated
+changes the grant (D8); a node whose record is older than the state gets the present grant. A request is repeated
 by the node until it is answered, so nothing is retried here.
 """
 
@@ -72,7 +72,7 @@ class DiskGrants:
         if grant is None or grant.writer is None:
             await self._config.change(_first_grant(instance.uuid, node))
         elif grant.writer != node:
-            return  # it has moved: its node will be told by the job that returns it
+            return  # it has moved: the job that returns it notifies its node
         elif request.generation > grant.generation:
             _log.error(
                 "disk %s of %s was written in generation %d, but the state knows only %d",
@@ -81,7 +81,9 @@ class DiskGrants:
             return
         elif request.generation == grant.generation:
             if request.kind is DiskRequestKind.DROP:
-                _log.warning("%s: disk %s goes on without its other copy", instance.name, disk.uuid)
+                _log.warning(
+                    "%s: disk %s continues without its other copy", instance.name, disk.uuid
+                )
                 generation = request.generation
                 await self._config.change(peer_dropped(instance.uuid, disk.uuid, node, generation))
             elif request.kind is DiskRequestKind.LEAVE:
@@ -99,7 +101,7 @@ class DiskGrants:
         """Count both copies as current, unless a job may be taking one away; return whether that was done."""
         snapshot = self._config.snapshot
         (other,) = instance.secondary_nodes
-        # The protection must be known as long as writes wait: its end lets them go on.
+        # The protection must be known as long as writes wait: its end lets them continue.
         if not instance.under_lease or snapshot.nodes[other].offline:
             return False
         if self._is_locked(instance.name):

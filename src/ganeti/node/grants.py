@@ -1,7 +1,7 @@
 """Keeps what this node knows of the grants of protected disks, and refuses calls under older ones (D1, D2, D8).
 
 The record is synced before a disk is opened. When the guest has ended, its generation is over: a start call of that
-generation that arrives later is refused. A node that comes back is told the present generations first (D9).
+generation that arrives later is refused. A node that comes back gets the present generations first (D9).
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """What the writer of a mirrored disk asks of the master, and what it does with the answers (D3-D5).
 
 Once the peer is lost, the kernel lets writes wait (`resource-and-stonith`) while the grant counts the peer's copy as
-current, and from the report that this copy may be counted. Else writes go on with one copy.
+current, and from the report that this copy may be counted. Otherwise writes continue with one copy.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class MirroredDisks:
         return {DISK_GRANTED.name: self.granted, COPY_JOINS.name: self.joins}
 
     async def granted(self, args: GrantArgs, _call: Call) -> Nothing:
-        """Record a later grant of this node, then let writes wait for its copies, or go on."""
+        """Record a later grant of this node, then let writes wait for its copies, or continue."""
         async with self._lock:
             if await self._records.renew(args.disk, args.grant):
                 self._found = tuple(one for one in self._found if one.disk != args.disk)

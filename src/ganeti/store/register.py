@@ -4,18 +4,16 @@ The rules are pure functions from a register and a request to an answer. `Regist
 register on disk, file and directory synced, before it returns the answer.
 """
 
-import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from ganeti.base.errors import StoreError
-from ganeti.base.files import sync_directory, sync_file, write_atomically
+from ganeti.base.files import locked_directory, sync_directory, sync_file, write_atomically
 from ganeti.model.objects import NodeUuid
 from ganeti.store.epochs import LEAP, is_leap
 from ganeti.store.interface import MAX_EPOCH
@@ -268,16 +266,12 @@ class RegisterFile:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Lock the directory, because each change replaces the file."""
-        try:
-            directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise StoreError(f"cannot open the directory of the register: {error}") from error
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked_directory(self._path.parent))
+            except OSError as error:
+                raise StoreError(f"cannot open the directory of the register: {error}") from error
             yield
-        finally:
-            os.close(directory)
 
     def _read(self) -> Register | None:
         self._settle()

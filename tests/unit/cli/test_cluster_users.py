@@ -1,13 +1,18 @@
 """gnt-cluster list-users, add-user, modify-user and remove-user."""
 
+import fcntl
 import io
 import json
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ganeti.base import files
 from ganeti.base.paths import Paths
+from ganeti.cli import input_file
 from ganeti.cli.gnt_cluster import table
 from ganeti.model.rest_users import parse_users
 from tests.unit.cli.fake_master import FakeMaster, Run
@@ -152,6 +157,38 @@ def test_failed_write_keeps_the_old_file(
     assert code != 0
     assert "cannot be written: No space left on device" in err
     assert file.read_text() == BEFORE
+
+
+def test_file_is_read_and_replaced_under_one_lock(
+    file: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two commands at once would otherwise lose what the first one wrote."""
+    locked = []
+    read, write = input_file.read_text, files.write_atomically
+
+    def is_locked() -> bool:
+        descriptor = os.open(file.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def reading(path: str) -> str:
+        locked.append(("read", is_locked()))
+        return read(path)
+
+    def writing(*args: Any, **more: Any) -> None:
+        locked.append(("write", is_locked()))
+        write(*args, **more)
+
+    monkeypatch.setattr("ganeti.cli.cluster_users.read_text", reading)
+    monkeypatch.setattr(files, "write_atomically", writing)
+    assert run(table, "remove-user", "op")[0] == 0
+    assert locked == [("read", True), ("write", True)]
+    assert not is_locked()
 
 
 def test_without_a_master_nothing_changes(file: Path, run: Run, master: FakeMaster) -> None:

@@ -373,7 +373,7 @@ async def test_start_without_the_other_node_goes_on_with_one_copy(cluster: Mirro
 async def test_call_that_goes_wrong_leaves_no_write_waiting(
     cluster: Mirrors, number: int, fault: Fault
 ) -> None:
-    """The writer is told that it is alone, the copy that it joins, and the writer again."""
+    """The writer learns that it is alone, the copy that it joins, and the writer again."""
     await cluster.begin()
     cluster.master.rpc.reset()
     cluster.master.rpc.fail(number, fault)

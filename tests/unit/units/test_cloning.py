@@ -11,7 +11,7 @@ from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceStartup
 from ganeti.model.opcodes.placing import OpInstanceMultiAlloc
 from ganeti.simulation.faulty_store import Crash
-from tests.support.backup_nodes import BackupNode
+from tests.support.backup_nodes import backup_node, backup_world
 from tests.support.fake_rpc import Fault
 from tests.support.units_cluster import Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, modify
@@ -23,11 +23,7 @@ CLONE = "web2.example.com"
 
 @pytest.fixture
 def world() -> World:
-    templates = ("plain", "file", "sharedfile", "drbd", "diskless")
-    found = World(node_type=BackupNode, enabled_disk_templates=templates)
-    for number in (1, 2, 3):
-        node(found, number).groups = {"xenvg": node(found, number).local}
-    return found
+    return backup_world("plain", "file", "sharedfile", "drbd", "diskless")
 
 
 @pytest.fixture
@@ -35,12 +31,6 @@ async def master(world: World) -> AsyncIterator[Master]:
     one = await Master.begin(world)
     yield one
     await one.end()
-
-
-def node(world: World, number: int) -> BackupNode:
-    found = world.node(number)
-    assert isinstance(found, BackupNode)
-    return found
 
 
 def clone(**fields: Any) -> OpInstanceCreate:
@@ -56,7 +46,7 @@ def clone(**fields: Any) -> OpInstanceCreate:
 async def with_data(master: Master, **fields: Any) -> Instance:
     given = {"disk_template": "file", "start": False, **fields}
     succeeded(await master.run(create(**given)))
-    local = node(master.world, 1).local
+    local = backup_node(master.world, 1).local
     for path in local.disks:
         local.contents[path] = f"data of {path}"
     master.rpc.reset()
@@ -65,18 +55,18 @@ async def with_data(master: Master, **fields: Any) -> Instance:
 
 def contents(master: Master, name: str, number: int) -> list[str]:
     """What is on the disks in files of an instance, on one node."""
-    local = node(master.world, number).local
+    local = backup_node(master.world, number).local
     return [local.contents.get(str(d.logical_id[1]), "") for d in master.instance(name).disks]
 
 
 def check_nothing_is_left(master: Master) -> None:
     master.check()
     for number in (1, 2, 3):
-        one = node(master.world, number)
+        one = backup_node(master.world, number)
         assert (one.keys, one.receiving, one.moments) == (set(), {}, {})
         assert one.violations == []
-    for uuid in node(master.world, 1).bitmaps:
-        assert node(master.world, 1).bitmaps[uuid] == set()
+    for uuid in backup_node(master.world, 1).bitmaps:
+        assert backup_node(master.world, 1).bitmaps[uuid] == set()
 
 
 @pytest.mark.parametrize("target", ["node1.example.com", "node3.example.com"])

@@ -17,7 +17,7 @@ from ganeti.model.opcodes.points import (
 )
 from ganeti.model.opcodes.snapshots import OpInstanceSnapshotCreate
 from ganeti.simulation.faulty_store import Crash, Refuse
-from tests.support.backup_nodes import BackupNode, Stored
+from tests.support.backup_nodes import Stored, backup_node, backup_world
 from tests.support.fake_rpc import Fault
 from tests.support.units_cluster import Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, modify
@@ -30,10 +30,7 @@ TARGET = "/srv/ganeti/backup"
 
 @pytest.fixture
 def world() -> World:
-    found = World(node_type=BackupNode, enabled_disk_templates=("plain", "file", "diskless"))
-    for number in (1, 2, 3):
-        node(found, number).groups = {"xenvg": node(found, number).local}
-    return found
+    return backup_world("plain", "file", "diskless")
 
 
 @pytest.fixture
@@ -43,14 +40,8 @@ async def master(world: World) -> AsyncIterator[Master]:
     await one.end()
 
 
-def node(world: World, number: int) -> BackupNode:
-    found = world.node(number)
-    assert isinstance(found, BackupNode)
-    return found
-
-
 def backups(world: World, number: int = 2, target: str = TARGET) -> list[Stored]:
-    return node(world, number).points.get((target, NAME), [])
+    return backup_node(world, number).points.get((target, NAME), [])
 
 
 def save(**fields: Any) -> OpBackupSave:
@@ -63,13 +54,15 @@ def restore(**fields: Any) -> OpBackupRestore:
 
 def write(world: World, text: str) -> None:
     for number in (1, 2, 3):
-        place = node(world, number).local
+        place = backup_node(world, number).local
         for path in place.disks:
             place.contents[path] = f"{text} on {path}"
 
 
 def contents(world: World) -> list[str]:
-    return [text.partition(" ")[0] for _, text in sorted(node(world, 1).local.contents.items())]
+    return [
+        text.partition(" ")[0] for _, text in sorted(backup_node(world, 1).local.contents.items())
+    ]
 
 
 async def with_data(master: Master, **fields: Any) -> Instance:
@@ -90,9 +83,9 @@ async def with_backup(master: Master, **fields: Any) -> str:
 
 def check_nothing_unfinished(world: World) -> None:
     for number in (1, 2, 3):
-        assert node(world, number).written == {}
-        assert node(world, number).keys == set()
-        assert node(world, number).moments == {}
+        assert backup_node(world, number).written == {}
+        assert backup_node(world, number).keys == set()
+        assert backup_node(world, number).moments == {}
 
 
 @pytest.mark.parametrize("template", ["plain", "file"])
@@ -177,7 +170,7 @@ async def test_running_guest_is_saved_by_its_bitmap_after_one_comparison(master:
     uuid = (await with_data(master)).uuid
     first = succeeded(await master.run(save()))
     succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
-    source = node(master.world, 1)
+    source = backup_node(master.world, 1)
     second = succeeded(await master.run(save()))
     assert (second["consistency"], second["parent"]) == ("crash", first["point"])
     assert source.read_by_bitmap == []
@@ -220,7 +213,7 @@ async def test_directory_must_be_unambiguous(master: Master) -> None:
 
 async def test_full_backup_that_does_not_fit_is_refused(master: Master) -> None:
     await with_data(master)
-    node(master.world, 2).space = 700
+    backup_node(master.world, 2).space = 700
     _name, (text, code) = failed(await master.run(save()))
     assert code == "insufficient_resources"
     assert "768 MiB" in text
@@ -250,7 +243,7 @@ async def test_check_names_the_damaged_ones_and_those_that_remain(master: Master
     names = [succeeded(await master.run(save()))["point"] for _ in range(2)]
     good = succeeded(await master.run(OpBackupCheck(instance_name=NAME)))
     assert [one["point"] for one in good] == names
-    node(master.world, 2).damaged = {names[1]}
+    backup_node(master.world, 2).damaged = {names[1]}
     _name, (text, *_) = failed(await master.run(OpBackupCheck(instance_name=NAME)))
     assert f"{names[1]}: x.qcow2: not what was written" in text
     assert f"these can be restored: {names[0]}" in text
@@ -327,7 +320,7 @@ async def test_master_that_dies_leaves_whole_backups_and_no_mixture_that_starts(
 async def test_damaged_backup_blocks_the_start_until_another_is_restored(master: Master) -> None:
     first = await with_backup(master)
     second = succeeded(await master.run(save()))["point"]
-    node(master.world, 2).damaged = {second}
+    backup_node(master.world, 2).damaged = {second}
     _name, arguments = failed(await master.run(restore()))
     assert "SHA-256" in str(arguments)
     _name, (text, _code) = failed(await master.run(OpInstanceSnapshotCreate(instance_name=NAME)))

@@ -86,7 +86,7 @@ class OpClusterVerifyConfig(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_V
 
 
 class OpClusterVerifyGroup(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY_GROUP"):
-    """Verify the nodes and instances of one group; the result is True if there is no error."""
+    """Verify the nodes and instances of one group; the result is True without errors."""
 
     group_name: Annotated[str, RefersTo.GROUP]
     debug_simulate_errors: bool = False

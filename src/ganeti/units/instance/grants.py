@@ -2,7 +2,7 @@
 
 A job commits the grant before the node opens the disks; the node refuses an older one (`node/grants.py`). A protected
 disk without a grant was last given to the primary node of its instance. A disk that once had a grant keeps it, also
-while its instance is not protected, so that its generations go on.
+while its instance is not protected, so that its generations continue.
 """
 
 import dataclasses
@@ -114,7 +114,7 @@ async def grant_primary(config: Config, instance: Instance) -> Instance:
 
 
 async def grant_closed(config: Config, instance: Instance) -> Instance:
-    """Grant mirrored disks that nobody writes to the primary node, before a job opens them; return the instance so."""
+    """Grant mirrored disks that no guest writes to the primary node, before a job opens them; return the instance so."""
     if not _is_mirrored(instance) or all(
         disk.grant is None or disk.grant.writer is not None for disk in instance.disks
     ):
