@@ -2,12 +2,29 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
 
 from ganeti.config.index import Index, index_of
 from ganeti.config.kinds import entry_of, tables_of
 from ganeti.config.view import Tables, View
 from ganeti.model.objects import Cluster, Instance, Node, NodeGroup
 from ganeti.model.stored import Stored
+
+REMEMBERED = 100
+"""Of so many changes before a snapshot it is known what they changed."""
+_numbers = count()
+
+
+class Change(NamedTuple):
+    """One step from a snapshot to the next one; the number is unique in this process."""
+
+    number: int
+    uuids: frozenset[str]
+
+
+def _first() -> tuple[Change, ...]:
+    return (Change(next(_numbers), frozenset()),)
 
 
 @dataclass(frozen=True)
@@ -18,6 +35,8 @@ class Snapshot(View):
     cluster: Cluster
     tables: Tables
     index: Index = field(default_factory=Index, repr=False, compare=False)
+    changes: tuple[Change, ...] = field(default_factory=_first, repr=False, compare=False)
+    """The last changes that led to it, the latest one last."""
 
     def __post_init__(self) -> None:
         if self.index.is_empty:
@@ -37,3 +56,15 @@ class Snapshot(View):
     ) -> "Snapshot":
         """Return a snapshot of these objects."""
         return cls(position, cluster, tables_of([cluster, *groups, *nodes, *instances, *others]))
+
+    def changes_and(self, uuids: Iterable[str]) -> tuple[Change, ...]:
+        """Return the changes of the next snapshot, in which these objects are others."""
+        return (*self.changes[1 - REMEMBERED :], Change(next(_numbers), frozenset(uuids)))
+
+    def changed_since(self, former: "Snapshot") -> frozenset[str] | None:
+        """Return the UUIDs of all objects that may differ from an earlier snapshot; None: it is too old to tell."""
+        last = former.changes[-1].number
+        for at, change in enumerate(self.changes):
+            if change.number == last:
+                return frozenset().union(*(one.uuids for one in self.changes[at + 1 :]))
+        return None

@@ -112,9 +112,9 @@ class Draft(View):
             operations += (put_row(thing), Delete(kind_of(thing), uuid))
         if not operations:
             return self._base, operations
-        snapshot = Snapshot(
-            self._base.position, self._cluster, self._tables, self._index.finished()
-        )
+        changes = self._base.changes_and((*self._changed, *self._removed))
+        index = self._index.finished()
+        snapshot = Snapshot(self._base.position, self._cluster, self._tables, index, changes)
         return snapshot, operations
 
     def changed_objects(self) -> list[ChangedObject]:

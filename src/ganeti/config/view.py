@@ -106,7 +106,8 @@ class View:
 
     def master_candidates(self) -> list[Node]:
         """Return the nodes that may hold the state, by name."""
-        return [node for node in self.nodes_by_name() if node.master_candidate]
+        found = (node for node in self.nodes.values() if node.master_candidate)
+        return sorted(found, key=lambda node: node.name)
 
     def all_disks(self) -> Iterator[tuple[Disk, tuple[NodeUuid, ...]]]:
         """Yield each disk, attached or not, with its nodes, or all nodes that may use a shared one."""

@@ -1,8 +1,7 @@
 """The process that computes large allocations for the master; it reads and writes frames.
 
-A frame is an eight-byte length followed by JSON. The process answers `{"do": "answer", "message":
-…, "options": …}` like an allocator. It answers `{"do": "explain", "message": …, "options": …,
-"chosen": […]}` with a list of (node, reason).
+A frame is an eight-byte length followed by JSON: a `Question`, or the `Answer` to it. `answer` means to answer like an
+allocator, `explain` to return a list of (node, reason).
 """
 
 import os
@@ -18,10 +17,11 @@ import msgspec
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from ganeti.base.errors import PrereqError
+from ganeti.daemons.allocation_client import Answer
 from ganeti.model.iallocator import FRAME_LENGTH_BYTES, YES, asks_monitoring
 from ganeti.placement.answers import Settings, answered, explanation, refusal, state_of
 from ganeti.placement.description import Cluster, Instance
-from ganeti.placement.load.message import KeptInstances, read
+from ganeti.placement.load.message import read_changes
 from ganeti.placement.places import Excluded, Rules
 from ganeti.placement.state import State
 from ganeti.placement.survey import impact, impacts, overview
@@ -30,27 +30,56 @@ SPARED = Excluded(lone_nodes=True)
 """Allow a cluster of one node; upstream refuses it."""
 
 
-def computed(question: Mapping[str, Any], kept: KeptInstances | None = None) -> Any:
-    """Return the answer to one question; a malformed message is answered with an error, never raised.
+class _Asked(msgspec.Struct):
+    """A `Question` as it arrives: the message has a form of its own."""
 
-    `kept` has the instances of the question before, if both consist of objects of this process.
-    """
-    message, options = question["message"], question.get("options", {})
-    settings, chosen = settings_of(options), question.get("chosen")
-    try:
-        cluster, request = read(message, kept=kept)
-        if asks_monitoring(options):
-            cluster = _monitored(cluster, message, options)
-        state = state_of(cluster, settings)
-        if question["do"] == "survey":
-            return surveyed(state, request)
-        if question["do"] == "explain":
-            return explanation(state, request, settings, chosen or [])
-        return answered(state, request, settings)
-    except PrereqError as err:
-        if question["do"] == "survey":
-            return {"refused": err.message}
-        return [("", err.message)] if question["do"] == "explain" else refusal(err.message)
+    do: str
+    message: msgspec.Raw
+    number: int
+    since: int
+    options: dict[str, Any]
+    gone: list[str]
+    chosen: list[str]
+
+
+class Worker:
+    """Answers questions, and keeps the instances of the last one."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Instance] = {}
+        self._number = 0
+
+    async def exchange(self, question: bytes) -> bytes:
+        """Answer in this process."""
+        return self.answer(question)
+
+    def answer(self, question: bytes) -> bytes:
+        """Return the answer to one question; a malformed message is answered with an error, never raised."""
+        asked = msgspec.json.decode(question, type=_Asked)
+        if asked.since not in (0, self._number):
+            return msgspec.json.encode(Answer(is_lost=True))
+        return msgspec.json.encode(Answer(self._computed(asked)))
+
+    def _computed(self, asked: _Asked) -> Any:
+        options, settings = asked.options, settings_of(asked.options)
+        self._number = -1  # whatever happens while it reads
+        if not asked.since:
+            self._known = {}
+        try:
+            cluster, request = read_changes(bytes(asked.message), self._known, asked.gone)
+            self._number = asked.number
+            if asks_monitoring(options):
+                cluster = _monitored(cluster, msgspec.json.decode(asked.message), options)
+            state = state_of(cluster, settings)
+            if asked.do == "survey":
+                return surveyed(state, request)
+            if asked.do == "explain":
+                return explanation(state, request, settings, asked.chosen)
+            return answered(state, request, settings)
+        except PrereqError as err:
+            if asked.do == "survey":
+                return {"refused": err.message}
+            return [("", err.message)] if asked.do == "explain" else refusal(err.message)
 
 
 def surveyed(state: State, request: Mapping[str, Any]) -> Any:
@@ -105,9 +134,9 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
 
 def serve(questions: BinaryIO, answers: BinaryIO) -> None:
     """Answer questions until the input ends."""
+    worker = Worker()
     while len(head := questions.read(FRAME_LENGTH_BYTES)) == FRAME_LENGTH_BYTES:
-        question = msgspec.json.decode(questions.read(int.from_bytes(head, "big")))
-        text = msgspec.json.encode(computed(question))
+        text = worker.answer(questions.read(int.from_bytes(head, "big")))
         answers.write(len(text).to_bytes(FRAME_LENGTH_BYTES, "big") + text)
         answers.flush()
 

@@ -9,15 +9,13 @@ that program instead, so an administrator can replace the allocator.
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
-
-import msgspec
+from typing import Any, TypeVar
 
 from ganeti.base.errors import ErrorCode, PrereqError
-from ganeti.base.kept_results import KeptResults
 from ganeti.base.paths import Paths
+from ganeti.daemons.allocation_client import AllocationClient
 from ganeti.model.iallocator import BUILT_IN, FRAME_LENGTH_BYTES, RequestType, asks_monitoring
 
 SMALL_INSTANCES, SMALL_NODES = 300, 30
@@ -25,7 +23,7 @@ SLOWEST_S = 300.0
 _QUICK = (RequestType.ALLOCATE, RequestType.RELOCATE)
 _ANSWER_LIMIT = 1 << 30
 
-Compute = Callable[[Mapping[str, Any], KeptResults[Any, Any]], Any]
+T = TypeVar("T")
 
 
 class BuiltInAllocator:
@@ -34,8 +32,8 @@ class BuiltInAllocator:
     def __init__(self, paths: Paths) -> None:
         self._programs = [directory / BUILT_IN for directory in paths.iallocator_search_path]
         self._own = Path(sys.executable).parent / BUILT_IN
-        self._compute: Compute | None = None
-        self._kept = KeptResults[Any, Any]()
+        self._near: AllocationClient | None = None
+        self._far = AllocationClient(self._exchange)
         self._process: asyncio.subprocess.Process | None = None
         self._one_at_a_time = asyncio.Lock()
 
@@ -45,21 +43,21 @@ class BuiltInAllocator:
         """Return success, info and result; None if another program of this name must answer."""
         if self._is_replaced():
             return None
-        question = {"do": "answer", "message": message, "options": dict(options)}
-        found: dict[str, Any] = await self._computed(question)
-        return found
+        if _is_small(message, options):
+            return await (await self._inline()).answer(message, options)
+        return await self._computed(lambda: self._far.answer(message, options))
 
     async def explain(
         self, message: dict[str, Any], chosen: list[str], options: Mapping[str, Any]
     ) -> list[tuple[str, str]]:
         """Return (node, reason) for each node that was not chosen."""
-        question = {"do": "explain", "message": message, "chosen": chosen}
-        reasons = await self._computed({**question, "options": dict(options)})
-        return [(node, why) for node, why in reasons]
+        if _is_small(message, options):
+            return await (await self._inline()).explain(message, chosen, options)
+        return await self._computed(lambda: self._far.explain(message, chosen, options))
 
     async def survey(self, message: dict[str, Any]) -> Any:
         """Return the answer to a request of `placement/survey.py`, always from the worker process; PrereqError."""
-        found = await self._computed({"do": "survey", "message": message, "options": {}})
+        found = await self._computed(lambda: self._far.survey(message))
         if isinstance(found, dict) and "refused" in found:
             raise PrereqError(str(found["refused"]), ErrorCode.ENVIRONMENT)
         return found
@@ -79,21 +77,17 @@ class BuiltInAllocator:
                     return not (self._own.exists() and program.samefile(self._own))
         return False
 
-    async def _computed(self, question: dict[str, Any]) -> Any:
-        message = question["message"]
-        if (
-            not asks_monitoring(question["options"])  # reads files and contacts other nodes
-            and message["request"]["type"] in _QUICK
-            and len(message["instances"]) <= SMALL_INSTANCES
-            and len(message["nodes"]) <= SMALL_NODES
-        ):
-            if self._compute is None:
-                self._compute = await asyncio.to_thread(_load)
-            return self._compute(question, self._kept)
+    async def _inline(self) -> AllocationClient:
+        if self._near is None:
+            self._near = await asyncio.to_thread(_loaded)
+        return self._near
+
+    async def _computed(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return the answer of the worker process."""
         async with self._one_at_a_time:
             try:
                 async with asyncio.timeout(SLOWEST_S):
-                    return await self._exchange(msgspec.json.encode(question))
+                    return await ask()
             except (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError) as err:
                 await self.close()
                 raise PrereqError(
@@ -105,7 +99,7 @@ class BuiltInAllocator:
                 await self.close()  # otherwise the next question would get the answer to this one
                 raise
 
-    async def _exchange(self, question: bytes) -> Any:
+    async def _exchange(self, question: bytes) -> bytes:
         process = self._process
         if process is None or process.returncode is not None:
             process = self._process = await asyncio.create_subprocess_exec(
@@ -121,11 +115,21 @@ class BuiltInAllocator:
         length = int.from_bytes(await process.stdout.readexactly(FRAME_LENGTH_BYTES), "big")
         if length > _ANSWER_LIMIT:
             raise EOFError
-        return msgspec.json.decode(await process.stdout.readexactly(length))
+        return await process.stdout.readexactly(length)
 
 
-def _load() -> Compute:
+def _is_small(message: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+    """Return whether the event loop may compute the answer."""
+    return (
+        not asks_monitoring(options)  # reads files and contacts other nodes
+        and message["request"]["type"] in _QUICK
+        and len(message["instances"]) <= SMALL_INSTANCES
+        and len(message["nodes"]) <= SMALL_NODES
+    )
+
+
+def _loaded() -> AllocationClient:
     """Load the allocator on the first small question: its libraries take a fifth of a master's start."""
-    from ganeti.daemons.allocation_worker import computed  # noqa: PLC0415 - see above
+    from ganeti.daemons.allocation_worker import Worker  # noqa: PLC0415 - see above
 
-    return computed
+    return AllocationClient(Worker().exchange)

@@ -33,7 +33,7 @@ class Watching:
         """What the parameters of instances depend on, besides the instances."""
         self._nodes_seen: Mapping[str, Node] = {}
         self._groups: Mapping[str, str] = {}
-        self._instances: Mapping[str, Instance] = {}
+        self._snapshot: Snapshot | None = None
         self._listed = _Lists()
 
     def watched(self, snapshot: Snapshot, *, has_lease: bool) -> Watched:
@@ -83,10 +83,11 @@ class Watching:
         instances, former = snapshot.instances, {} if self._last is None else self._last.instances
         layers = snapshot.cluster, snapshot.groups, self._groups_of(snapshot.nodes)
         if all(map(operator.is_, layers, self._layers)):
-            changed = differing(self._instances, instances)
+            changed = differing_instances(self._snapshot, snapshot)
         else:
-            changed = {**dict.fromkeys(self._instances), **dict.fromkeys(instances)}
-        self._layers, self._instances = layers, instances
+            seen = () if self._snapshot is None else self._snapshot.instances
+            changed = {**dict.fromkeys(seen), **dict.fromkeys(instances)}
+        self._layers, self._snapshot = layers, snapshot
         if not changed:
             return former
         found = dict(former)
@@ -134,6 +135,15 @@ def differing(old: Mapping[str, T], new: Mapping[str, T]) -> Collection[str]:
     if len(old) + added > len(new):
         found += old.keys() - new.keys()
     return found
+
+
+def differing_instances(old: Snapshot | None, new: Snapshot) -> Collection[str]:
+    """Return the UUIDs of the instances that are not the same in both, without a look at all of them if possible."""
+    changed = None if old is None else new.changed_since(old)
+    if old is None or changed is None:
+        return differing({} if old is None else old.instances, new.instances)
+    before, now = old.instances, new.instances
+    return [uuid for uuid in changed if before.get(uuid) is not now.get(uuid)]
 
 
 class _Lists:

@@ -5,6 +5,7 @@ contract, and long work has a durable record (`tasks.py`).
 """
 
 import asyncio
+import hashlib
 import itertools
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -18,6 +19,7 @@ from ganeti.rpc.procedures import PROCEDURES
 REMEMBERED = 1000
 
 _Identity = tuple[str, str, bytes]
+"""Procedure, key, and the SHA-256 of the arguments, which may be large or secret."""
 
 
 class Repeats:
@@ -38,7 +40,7 @@ class Repeats:
         async def answer(args: Any, call: Call) -> Any:
             if not call.key:
                 return await handler(args, call)
-            identity = (name, call.key, wire.encode(args))
+            identity = (name, call.key, hashlib.sha256(wire.encode(args)).digest())
             return await self._once(identity, lambda: handler(args, call))
 
         return answer

@@ -18,7 +18,7 @@ def message(
     cluster: Mapping[str, Any],
     groups: Mapping[str, Message],
     nodes: Mapping[str, Message],
-    instances: Mapping[str, Message],
+    instances: Mapping[str, object],
     request: Message,
 ) -> Message:
     """Return the whole message (S164).

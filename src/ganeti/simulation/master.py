@@ -1,19 +1,18 @@
 """One mastership in a simulation: the real services of the master, with ports that need no files."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import msgspec
 
-from ganeti.base.kept_results import KeptResults
 from ganeti.config.config import Config
 from ganeti.config.ssconf_writer import SsconfDistributor
 from ganeti.config.transaction import Draft
-from ganeti.daemons.allocation_worker import computed
+from ganeti.daemons.allocation_client import AllocationClient
+from ganeti.daemons.allocation_worker import Worker
 from ganeti.daemons.fencing import PowerFencing
 from ganeti.daemons.master import NODE_DATA_AGE_S, is_locked
 from ganeti.daemons.recovery import Mastership, RecoveryDriver
@@ -36,26 +35,6 @@ from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
 from ganeti.units.services import Services
-
-
-class InlineAllocator:
-    """The built-in allocator, computed where it is asked."""
-
-    def __init__(self) -> None:
-        self._kept = KeptResults[Any, Any]()
-
-    async def answer(
-        self, message: dict[str, Any], options: Mapping[str, Any]
-    ) -> dict[str, Any] | None:
-        question = {"do": "answer", "message": message, "options": dict(options)}
-        found: dict[str, Any] = computed(question, self._kept)
-        return found
-
-    async def explain(
-        self, message: dict[str, Any], chosen: list[str], options: Mapping[str, Any]
-    ) -> list[tuple[str, str]]:
-        question = {"do": "explain", "message": message, "chosen": chosen}
-        return [(node, why) for node, why in computed({**question, "options": dict(options)})]
 
 
 @dataclass
@@ -147,7 +126,7 @@ class SimulatedMaster:
             hook_reports=rpc.hook_reports,
             pending_undo=lambda: self.queue.pending_undo(),  # noqa: PLW0108 - the queue comes later
             node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
-            built_in=InlineAllocator(),
+            built_in=AllocationClient(Worker().exchange),
             recovery=self.recovery,
             elects_master=elects_master,
             power=power,

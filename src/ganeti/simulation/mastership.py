@@ -14,14 +14,18 @@ class Candidates:
 
     def __init__(self, world: World, nodes: dict[str, SimulatedNode]) -> None:
         self._world, self._nodes = world, nodes
+        self._followed: object = None
         self._names: list[str] = []
         self._uuids: dict[str, NodeUuid] = {}
         self._confirmed_at = 0.0
 
     def follow(self, snapshot: Snapshot) -> None:
         """Take the candidates from the configuration."""
-        self._names = [node.name for node in snapshot.master_candidates()]
-        self._uuids = {node.name: NodeUuid(node.uuid) for node in snapshot.master_candidates()}
+        if snapshot.nodes is self._followed:
+            return
+        self._followed, candidates = snapshot.nodes, snapshot.master_candidates()
+        self._names = [node.name for node in candidates]
+        self._uuids = {node.name: NodeUuid(node.uuid) for node in candidates}
 
     def has_majority(self, name: str) -> bool:
         """Return whether a node is up and reaches more than half of the candidates."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from ganeti.config.fill import recovery_of
 from ganeti.config.snapshot import Snapshot
-from ganeti.daemons.watched import differing, is_listed_anew
+from ganeti.daemons.watched import differing_instances, is_listed_anew
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance
 from ganeti.model.recovery import NodeState, Recovery
@@ -128,7 +128,7 @@ def _matters(before: Snapshot, now: Snapshot) -> bool:
     """Return whether nodes must hear of a change: new protection must be confirmed, and other nodes may be watched."""
     if (before.cluster, before.groups, before.nodes) != (now.cluster, now.groups, now.nodes):
         return True
-    for uuid in differing(before.instances, now.instances):
+    for uuid in differing_instances(before, now):
         one = now.instances.get(uuid)
         if one is not None and is_listed_anew(now, one):
             return True

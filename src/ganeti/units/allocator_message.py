@@ -1,14 +1,19 @@
 """The allocator's message from the configuration and the reports of nodes (seed 004, S164-S167, X14)."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from ganeti.base.errors import RpcError
 from ganeti.base.kept_results import KeptResults
-from ganeti.config.fill import filled_beparams, filled_ipolicy, filled_ndparams, is_exclusive
+from ganeti.config.fill import filled_ipolicy, filled_ndparams, is_exclusive
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import storage_unit
+from ganeti.model import wire
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Cluster, Instance, Node, NodeGroup
@@ -19,14 +24,13 @@ from ganeti.units.demand import Demand
 from ganeti.units.node_choice import minus_reserved
 from ganeti.units.node_data import NodeReports
 from ganeti.units.placements import Placement
-from ganeti.units.services import Services
+from ganeti.units.services import InstanceText, Services
 
 Message = dict[str, Any]
+"""Of its instances most are `msgspec.Raw`."""
 
 INSTANCES_AT_ONCE = 500
 """Messages about more instances than this are made in a thread, so that the event loop is not blocked."""
-INSTANCES_KEPT = 2000
-"""Of more instances nothing is kept for the next message: that would take more memory than the configuration."""
 
 
 class Asking(Protocol):
@@ -57,11 +61,9 @@ async def cluster_message(
     snapshot = ctx.snapshot
     known = _Known(snapshot, reports, placements.since(reports.mark), placements.pending())
     make = partial(_message, known, request, template, ignore_policy=ignore_policy)
-    count = len(snapshot.instances)
-    if count <= INSTANCES_AT_ONCE:
+    if len(snapshot.instances) <= INSTANCES_AT_ONCE:
         return make(services.instance_messages)
-    kept = services.instance_messages if count <= INSTANCES_KEPT else KeptResults()
-    return await asyncio.to_thread(make, kept)
+    return await asyncio.to_thread(make, services.instance_messages)
 
 
 class _Known(NamedTuple):
@@ -78,13 +80,14 @@ def _message(
     known: _Known,
     request: Message,
     template: str,
-    kept: KeptResults[Instance, Message],
+    kept: KeptResults[Instance, InstanceText],
     *,
     ignore_policy: bool,
 ) -> Message:
     snapshot = known.snapshot
     by_name = {one.name: one for one in snapshot.instances.values()}
-    instances = kept.of(by_name, lambda _name, one: _instance(snapshot, one), snapshot.cluster)
+    texts = kept.of(by_name, lambda _name, one: _instance(snapshot, one), snapshot.cluster)
+    instances: dict[str, object] = {name: one.text for name, one in texts.items()}
     for placement in known.pending:
         instances.setdefault(placement.name, placement.message)
     cluster = snapshot.cluster
@@ -99,24 +102,31 @@ def _message(
             group.uuid: _group(cluster, group, ignore_policy=ignore_policy)
             for group in snapshot.groups.values()
         },
-        _nodes(known, template),
+        _nodes(known, template, texts),
         instances,
         request,
     )
 
 
-def _nodes(known: _Known, template: str) -> dict[str, Message]:
+def _nodes(known: _Known, template: str, texts: Mapping[str, InstanceText]) -> dict[str, Message]:
     """Return every node; a node without a report counts as offline."""
     (snapshot, reports, taken, _pending), nodes = known, {}
     unit = storage_unit(snapshot.cluster, template)
+    memory, of_running = Counter[str](), Counter[str]()
+    for instance in snapshot.instances.values():
+        text = texts[instance.name]
+        memory[instance.primary_node] += text.memory
+        of_running[instance.primary_node] += text.memory if text.is_up else 0
     for node in snapshot.nodes.values():
         answer = reports.answers.get(node.uuid)
         if node.offline or answer is None or isinstance(answer, RpcError):
-            nodes[node.name] = _node(snapshot, node) | {"offline": True}
+            live: Message = {"offline": True}
         else:
             info = minus_reserved(answer, reports.snapshot, node, taken)
             exclusive = is_exclusive(snapshot.cluster, snapshot.groups[node.group])
-            nodes[node.name] = _node(snapshot, node) | _live(info, unit, exclusive=exclusive)
+            live = _live(info, unit, exclusive=exclusive)
+        sums = {"i_pri_memory": memory[node.uuid], "i_pri_up_memory": of_running[node.uuid]}
+        nodes[node.name] = {**_node(snapshot, node), **sums, **live}
     return nodes
 
 
@@ -133,26 +143,21 @@ def _group(cluster: Cluster, group: NodeGroup, *, ignore_policy: bool) -> Messag
     }
 
 
-def _instance(snapshot: Snapshot, instance: Instance) -> dict[str, Any]:
+def _instance(snapshot: Snapshot, instance: Instance) -> InstanceText:
     is_up = instance.admin_state is AdminState.UP
-    return {
-        **Demand.of(snapshot.cluster, instance).message(),
+    demand = Demand.of(snapshot.cluster, instance)
+    message = {
+        **demand.message(),
         "admin_state": instance.admin_state,
         "admin_state_source": instance.admin_state_source,
         "should_run": is_up,
         "nodes": [snapshot.nodes[uuid].name for uuid in instance.all_nodes],
     }
+    return InstanceText(msgspec.Raw(wire.encode(message)), demand.memory, is_up)
 
 
 def _node(snapshot: Snapshot, node: Node) -> dict[str, Any]:
     """Return one node's configuration in the allocator's form (S167, X14)."""
-    primaries = snapshot.instances_on(node.uuid)
-    memory = [filled_beparams(snapshot, instance)["maxmem"] for instance in primaries]
-    up = [
-        size
-        for size, instance in zip(memory, primaries, strict=True)
-        if instance.admin_state is AdminState.UP
-    ]
     ndparams = filled_ndparams(snapshot, node)
     return {
         "tags": list(node.tags),
@@ -169,8 +174,6 @@ def _node(snapshot: Snapshot, node: Node) -> dict[str, Any]:
         },
         "hv_state": {},
         "disk_state": {},
-        "i_pri_memory": sum(memory),
-        "i_pri_up_memory": sum(up),
     }
 
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, PrereqError
@@ -73,6 +75,16 @@ class BuiltInAllocator(Protocol):
     ) -> list[tuple[str, str]]:
         """Return why the nodes that are not among `chosen` were not chosen: (node, reason)."""
         ...
+
+
+class InstanceText(NamedTuple):
+    """An instance in the form of allocators; encoded, it needs a tenth of the memory."""
+
+    text: msgspec.Raw
+    memory: int
+    """MiB."""
+    is_up: bool
+    """It should run."""
 
 
 async def no_faults() -> Sequence[ServerFault]:
@@ -186,7 +198,7 @@ class Services:
     """Reads the hooks of the master's node; None: its node daemon is queried."""
     hook_reports: HookReports = field(default_factory=HookReports)
     """The reports about hooks that nodes attach to their answers."""
-    instance_messages: KeptResults[Instance, dict[str, Any]] = field(default_factory=KeptResults)
+    instance_messages: KeptResults[Instance, InstanceText] = field(default_factory=KeptResults)
     """Instances in the form of allocators."""
     node_data: NodeData = field(default_factory=NodeData)
     built_in: BuiltInAllocator | None = None

@@ -1,3 +1,4 @@
+import asyncio
 import itertools
 import json
 from typing import Any
@@ -8,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganeti.daemons.allocation_worker import computed
+from ganeti.daemons.allocation_client import AllocationClient
+from ganeti.daemons.allocation_worker import Worker
 from ganeti.placement.answers import Settings, answer
 from ganeti.placement.balance import Goals, balance
 from ganeti.placement.description import Cluster
-from ganeti.placement.load.message import KeptInstances, read
+from ganeti.placement.load.message import read
 from ganeti.placement.places import Excluded, Rules
 from ganeti.placement.redundancy import is_redundant
 from ganeti.placement.score import score
@@ -42,7 +44,7 @@ ANSWERS: list[tuple[str, bool, Any]] = [
 def reasons_of(message: dict[str, Any], chosen: list[str]) -> dict[str, str]:
     """Why the other nodes were not chosen, as the master computes it."""
     plain = json.loads(clusters.encoded(message))
-    return dict(computed({"do": "explain", "message": plain, "chosen": chosen}))
+    return dict(asyncio.run(AllocationClient(Worker().exchange).explain(plain, chosen, {})))
 
 
 @pytest.mark.parametrize(("name", "success", "result"), ANSWERS)
@@ -356,21 +358,3 @@ def test_a_secondary_node_is_found_for_an_instance_without_one() -> None:
 def test_a_wrong_request_is_answered_no(request_: dict[str, Any]) -> None:
     found = ask(clusters.cluster(3), request_)
     assert (found["success"], found["result"]) == (False, [])
-
-
-def test_message_of_kept_instances_is_read_like_a_new_one() -> None:
-    """Objects that are replaced, added or missing between two messages are seen."""
-    message = clusters.message(clusters.cluster(4, 1), clusters.allocation("plain"))
-    kept = KeptInstances()
-    assert read(message, kept=kept) == read(message)
-    (first, one), (second, _), *others = message["instances"].items()
-    message["instances"] = {**dict(others), "new": one, first: {**one, "memory": one["memory"] + 1}}
-    assert second not in message["instances"]
-    assert read(message, kept=kept) == read(message)
-
-
-def test_malformed_instance_is_refused_with_kept_ones() -> None:
-    message = clusters.message(clusters.cluster(4, 1), clusters.allocation("plain"))
-    message["instances"]["new"] = {"memory": "much"}
-    question = {"do": "answer", "message": message}
-    assert not computed(question, KeptInstances())["success"]

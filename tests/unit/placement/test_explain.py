@@ -1,5 +1,6 @@
 """Why an instance is not on a node: what decided between groups, and what was wrong before."""
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -10,7 +11,8 @@ import placement_clusters as clusters
 import pytest
 
 from ganeti.cli import hail
-from ganeti.daemons.allocation_worker import computed
+from ganeti.daemons.allocation_client import AllocationClient
+from ganeti.daemons.allocation_worker import Worker
 from ganeti.model.reasons import table
 from ganeti.placement.description import Cluster
 from ganeti.placement.load.message import read
@@ -32,14 +34,12 @@ def message_of(given: Cluster, template: str = "plain", **changes: Any) -> bytes
 
 def reasons_of(message: bytes, chosen: list[str], **options: bool) -> dict[str, str]:
     """What `gnt-instance add --explain` says of a message."""
-    question = {"do": "explain", "message": json.loads(message), "chosen": chosen}
-    return dict(computed({**question, "options": options}))
+    asked = AllocationClient(Worker().exchange).explain(json.loads(message), chosen, options)
+    return dict(asyncio.run(asked))
 
 
 def answered(message: bytes, **options: bool) -> dict[str, Any]:
-    question = {"do": "answer", "message": json.loads(message), "options": options}
-    found: dict[str, Any] = computed(question)
-    return found
+    return asyncio.run(AllocationClient(Worker().exchange).answer(json.loads(message), options))
 
 
 def has_lone_node(given: Cluster) -> bool:

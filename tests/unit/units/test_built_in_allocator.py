@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ganeti.daemons.allocation_worker import computed
+from ganeti.daemons.allocation_client import AllocationClient
+from ganeti.daemons.allocation_worker import Worker
 from ganeti.model.opcodes.base import NicRequest
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.instance import OpInstanceRemove
@@ -21,23 +22,16 @@ from tests.unit.units.opcodes import NAME, create
 pytestmark = pytest.mark.virtual_time
 
 
-class Inline:
+class Inline(AllocationClient):
     """The built-in allocator without its process."""
 
     def __init__(self) -> None:
+        super().__init__(Worker().exchange)
         self.messages: list[dict[str, Any]] = []
 
     async def answer(self, message: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
         self.messages.append(message)
-        found: dict[str, Any] = computed({"do": "answer", "message": message, "options": options})
-        return found
-
-    async def explain(
-        self, message: dict[str, Any], chosen: list[str], options: Mapping[str, Any]
-    ) -> list[tuple[str, str]]:
-        question = {"do": "explain", "message": message, "chosen": chosen}
-        found = computed({**question, "options": options})
-        return [(node, why) for node, why in found]
+        return await super().answer(message, options)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import PrereqError
-from ganeti.daemons.allocation_worker import computed
+from ganeti.daemons.allocation_client import AllocationClient
+from ganeti.daemons.allocation_worker import Worker
 from ganeti.model.opcodes.instance import OpInstanceRemove
 from ganeti.units.survey import FRESH_S, Survey
 from tests.support.units_cluster import Master, World, succeeded
@@ -25,7 +26,7 @@ class Inline:
     async def survey(self, message: dict[str, Any]) -> Any:
         self.asked.append(message["request"])
         await asyncio.sleep(0.1)
-        return computed({"do": "survey", "message": message, "options": {}})
+        return await AllocationClient(Worker().exchange).survey(message)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import msgspec
 
 from ganeti.base.errors import InputError
-from ganeti.base.kept_results import KeptResults
 from ganeti.placement.description import Cluster, Group, Instance, Node
 from ganeti.placement.load.text import DEFAULT_POLICY
 from ganeti.placement.policy_form import AllocationPolicy, checked_policy
@@ -152,27 +151,37 @@ class _Message(msgspec.Struct):
 _FORM = "an allocator's message is a JSON object with nodegroups, nodes, instances and request"
 
 
-KeptInstances = KeptResults[Any, Instance]
-"""Descriptions of the instances of the last message."""
-
-
 def read(
-    message: bytes | Mapping[str, Any], source: str = "message", kept: KeptInstances | None = None
+    message: bytes | Mapping[str, Any], source: str = "message"
 ) -> tuple[Cluster, dict[str, Any]]:
     """Return (cluster, request) of a message, encoded or not; InputError names `source` and the fault.
 
-    Scripts match the first words of these errors, so those words are upstream's. With `kept` the message consists
-    of objects, and instances that were in the last one are not read again.
+    Scripts match the first words of these errors, so those words are upstream's.
     """
-    kept_instances: Iterable[Instance] = ()
+    parsed = _parsed(message, source)
+    instances = [_on_nodes(name, one) for name, one in parsed.instances.items()]
+    return _cluster(parsed, instances), parsed.request
+
+
+def read_changes(
+    message: bytes, known: dict[str, Instance], gone: Iterable[str]
+) -> tuple[Cluster, dict[str, Any]]:
+    """Read a message that has only new and changed instances; `known` has those of the last one, and is changed.
+
+    InputError: `known` is then of no use.
+    """
+    parsed = _parsed(message, "message")
+    for name in gone:
+        known.pop(name, None)
+    known.update((name, _on_nodes(name, one)) for name, one in parsed.instances.items())
+    return _cluster(parsed, list(known.values())), parsed.request
+
+
+def _parsed(message: bytes | Mapping[str, Any], source: str) -> _Message:
     try:
         if isinstance(message, bytes):
-            parsed = msgspec.json.decode(message, type=_Message)
-        elif kept is None:
-            parsed = msgspec.convert(message, _Message)
-        else:
-            parsed = msgspec.convert({**message, "instances": {}}, _Message)
-            kept_instances = kept.of(message["instances"], _read_instance).values()
+            return msgspec.json.decode(message, type=_Message)
+        return msgspec.convert(message, _Message)
     except msgspec.ValidationError as err:
         raise InputError(
             f"invalid iallocator message: {_wrong(err)}, in {source}; {_FORM}"
@@ -182,21 +191,16 @@ def read(
         raise InputError(
             f"Parsing input IAllocator message: Invalid JSON: {source} {why}; {_FORM}"
         ) from err
-    cluster = Cluster(
+
+
+def _cluster(parsed: _Message, instances: Sequence[Instance]) -> Cluster:
+    return Cluster(
         groups=[one.described(uuid) for uuid, one in parsed.nodegroups.items()],
         nodes=[one.described(name) for name, one in parsed.nodes.items()],
-        instances=[
-            *kept_instances,
-            *(_on_nodes(name, one) for name, one in parsed.instances.items()),
-        ],
+        instances=instances,
         tags=parsed.cluster_tags,
         policy=DEFAULT_POLICY,  # upstream's tools do not read the cluster's policy here either
     )
-    return cluster, parsed.request
-
-
-def _read_instance(name: str, message: Any) -> Instance:
-    return _on_nodes(name, msgspec.convert(message, Wanted))
 
 
 def _on_nodes(name: str, wanted: Wanted) -> Instance:

@@ -5,12 +5,26 @@ from dataclasses import dataclass, field
 from ganeti.model.instance_spec import DiskSpec
 
 
+class _Sizes(dict[str, int]):
+    """Sizes by path, with their sum: each node of a large cluster is asked for it."""
+
+    total = 0
+
+    def __setitem__(self, path: str, size: int) -> None:
+        self.total += size - self.get(path, 0)
+        super().__setitem__(path, size)
+
+    def __delitem__(self, path: str) -> None:
+        self.total -= self[path]
+        super().__delitem__(path)
+
+
 @dataclass
 class SharedDirectory:
     """A directory that every node sees."""
 
     total: int = 100_000
-    disks: dict[str, int] = field(default_factory=dict)
+    disks: _Sizes = field(default_factory=_Sizes)
     owners: dict[str, str] = field(default_factory=dict)
     """UUID of the disk that a file says to be; one that says nothing is believed."""
     contents: dict[str, str] = field(default_factory=dict)
@@ -18,7 +32,7 @@ class SharedDirectory:
 
     @property
     def free(self) -> int:
-        return self.total - sum(self.disks.values())
+        return self.total - self.disks.total
 
     def size_of(self, disk: DiskSpec) -> int | None:
         """What there is of a disk, in MiB; a file of another disk is none of it."""
