@@ -25,6 +25,7 @@ from ganeti.hypervisor.kvm.migration_tls import CREDENTIALS, SHARED_DIRECTORY
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.rpc.procedures.migration import MigrationEnd
 from tests.support.kvm_nodes import Node, accept, boot, nothing_is_left, send
+from tests.support.listening import listening_ports
 from tests.support.node_certificates import Authority
 from tests.support.tiny_guest import (
     are_consecutive,
@@ -148,7 +149,9 @@ async def test_foreign_callers_are_refused_and_the_right_node_accepted(
     instance = await booted(here, guest, disk)
     info = await here.driver.migration_info(instance)
     incoming = await accept(there, instance, copy, info, copies_disks=True)
-    for port in (incoming.port, incoming.disks_port):
+    ports = {incoming.port, incoming.disks_port}
+    assert listening_ports(there.record(instance).pid) == ports
+    for port in ports:
         with pytest.raises(ConnectionRefusedError):  # nor at any other address of this host
             socket.create_connection(("127.0.0.2", port), timeout=5).close()
         with socket.create_connection(("127.0.0.1", port), timeout=5) as stranger:
@@ -179,9 +182,7 @@ async def test_foreign_callers_are_refused_and_the_right_node_accepted(
     await finish(there, instance, MigrationEnd.RESUME_TARGET)
     await finish(here, instance, MigrationEnd.END_SOURCE)
     await there.beats(instance)
-    for port in (incoming.port, incoming.disks_port):  # nobody listens any more
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    assert not listening_ports(there.record(instance).pid)
 
 
 async def third_guest(node: Node, guest: Path, tmp_path: Path) -> InstanceSpec:

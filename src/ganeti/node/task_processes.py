@@ -64,10 +64,10 @@ def members(lock: Path, supervisor: int | None) -> set[int]:
         wanted = lock.stat()
     except OSError:
         return set()
+    session = None if supervisor is None else _session(supervisor)  # first: it may end meanwhile
     holders = {pid for pid in _processes() if _has_open(pid, wanted)}
-    if supervisor not in holders:
+    if session is None or supervisor not in holders:
         return holders  # it has ended: another process may have its id
-    session = os.getsid(supervisor) if supervisor else 0
     return holders | {pid for pid in _processes() if _session(pid) == session}
 
 

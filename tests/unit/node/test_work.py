@@ -195,6 +195,18 @@ async def test_processes_of_others_are_not_touched(bench: Bench) -> None:
     await other
 
 
+def test_supervisor_that_ends_while_it_is_looked_at_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(pid: int) -> int:
+        raise ProcessLookupError(pid)
+
+    lock = tmp_path / "lock"
+    with lock.open("w"):
+        monkeypatch.setattr(os, "getsid", gone)
+        assert task_processes.members(lock, os.getpid()) == {os.getpid()}
+
+
 @pytest.mark.requirement("G9")
 async def test_a_program_that_a_call_runs_without_a_task_is_ended_too(
     bench: Bench, tmp_path: Path
