@@ -212,13 +212,17 @@ async def _watch(ask: Ask, before_switchover: BeforeSwitchover | None) -> str:
     loop = asyncio.get_running_loop()
     began = moved = loop.time()
     seen: Any = None
+    is_continued = False
     while True:
         answer = await ask("query-migrate")
         if answer.get("status") in _OVER:
             return ""
         if answer.get("status") == "pre-switchover" and before_switchover is not None:
-            await before_switchover()
-            await ask("migrate-continue", {"state": "pre-switchover"})
+            if not is_continued:
+                await before_switchover()
+                await ask("migrate-continue", {"state": "pre-switchover"})
+                is_continued = True
+            await asyncio.sleep(FIRST_PAUSE_S)  # a thread of QEMU leaves that state, soon
             continue
         _report(answer.get("ram", {}))
         now = loop.time()

@@ -166,9 +166,10 @@ async def _begin(ask: Ask, disk: DiskSpec, to: Receiver) -> None:
 
 
 async def finish(ask: Ask, disks: Sequence[DiskSpec]) -> None:
-    """While the guest is paused: send the rest, and end all mirrors; HypervisorError if one fails."""
+    """While the guest is paused: send the rest, and end all mirrors; HypervisorError if one fails. Idempotent."""
     for disk in disks:
-        await ask("block-job-cancel", {"device": _name("mirror", disk), "force": False})
+        with contextlib.suppress(CommandRefused):  # it has ended: whether well is asked below
+            await ask("block-job-cancel", {"device": _name("mirror", disk), "force": False})
     loop = asyncio.get_running_loop()
     moved, seen = loop.time(), -1
     while True:

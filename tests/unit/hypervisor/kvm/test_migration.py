@@ -265,6 +265,18 @@ async def test_work_that_needs_a_guest_to_stand_still_is_done_before_the_switcho
     assert {"capability": "pause-before-switchover", "state": True} in capabilities
 
 
+async def test_switchover_is_ordered_once_however_long_qemu_says_that_it_waits() -> None:
+    waits = {"status": "pre-switchover"}
+    qemu, done = Qemu({}, {"status": "active"}, waits, waits, waits, DONE), list[str]()
+
+    async def work() -> None:
+        done.append("work")
+
+    assert (await migration.send(qemu, TO, LIMITS, work)).status == "completed"
+    assert done == ["work"]
+    assert qemu.commands().count("migrate-continue") == 1
+
+
 async def test_a_cancelled_migration_must_end() -> None:
     class Deaf(Qemu):
         async def __call__(

@@ -96,6 +96,18 @@ async def test_the_rest_is_sent_while_the_guest_stands_still() -> None:
     assert qemu.jobs == set()
 
 
+async def test_mirrors_that_have_ended_well_are_ended_again_without_a_fault() -> None:
+    """The transfer is joined by a second call after the first one was lost."""
+    qemu = Qemu({"status": "ready"})
+    await mirror.bring_in_step(qemu, DISKS, TO)
+    await mirror.finish(qemu, DISKS)
+    qemu.refuses = {"block-job-cancel"}
+    await mirror.finish(qemu, DISKS)
+    qemu.script = [{"status": "concluded", "error": "No space left"}]
+    with pytest.raises(HypervisorError, match=r"disk 0 .*No space left"):
+        await mirror.finish(qemu, DISKS)
+
+
 @pytest.mark.requirement("G5")
 async def test_a_disk_that_did_not_arrive_is_an_error_at_the_switchover() -> None:
     qemu = Qemu({"status": "ready"})
