@@ -30,6 +30,10 @@ def backups_of(cluster: LocalCluster, node: int, instance: str) -> Path:
     return cluster.node(node).paths.below(f"/srv/ganeti/backup/{instance}")
 
 
+def proofs(cluster: LocalCluster, instance: str) -> list[str]:
+    return cluster.ok("gnt-backup", "points", "--no-headers", "-o", "proof", instance).lines
+
+
 def change(disk: Path, blocks: list[int], data: bytes | None = None) -> None:
     with disk.open("r+b") as target:
         for block in blocks:
@@ -66,7 +70,9 @@ def test_instance_is_restored_to_each_backup_also_after_a_prune(
         assert copy.returncode == 0, copy.stderr + copy.stdout
     listed = cluster.ok("gnt-backup", "points", "--no-headers", "-o", "backup", name).lines
     assert listed == points
+    assert proofs(cluster, name) == ["unproven"] * 4
     cluster.ok("gnt-backup", "check", name)
+    assert proofs(cluster, name) == ["good"] * 4
 
     def restores(point: str, state: list[str]) -> bool:
         change(disks[0], [0, 2, 5])
@@ -78,6 +84,7 @@ def test_instance_is_restored_to_each_backup_also_after_a_prune(
     assert (
         cluster.ok("gnt-backup", "points", "--no-headers", "-o", "backup", name).lines == points[2:]
     )
+    assert proofs(cluster, name) == ["unproven", "good"]
     assert all(map(restores, points[2:], states[2:]))
     cluster.ok(
         "gnt-backup",

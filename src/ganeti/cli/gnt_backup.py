@@ -35,6 +35,7 @@ BACKUP_KIND = ObjectKind(
         "consistency",
         "disk_size",
         "stored",
+        "proof",
         "problem",
     ),
 )
@@ -178,6 +179,11 @@ def list_points(args: argparse.Namespace) -> int:
 
     The names of instances are complete ones; the instances need not exist any more. A backup whose manifest is damaged
     has a problem instead of a size.
+
+    The proof of a backup is "good" after its drill (gnt-backup drill) or, if no drill was requested, after its check
+    (gnt-backup check). It is "failed" if the last check or drill found a problem, and "unproven" before. The fields
+    checked, drilled and failure have the times, and the first problem. A removal of older backups rewrites the images
+    of the oldest remaining one: its check no longer counts, its drill does.
     """
     filter_ = both(wanted_filter("instance", args.names, None), wanted_filter("", [], args.filter))
     return print_list(args, BACKUP_KIND, filter_)

@@ -90,6 +90,16 @@ class Consistency(enum.StrEnum):
     """The guest ran: its disks are as after a loss of power, all at the same moment."""
 
 
+class ProofState(enum.StrEnum):
+    """What is known about a backup."""
+
+    GOOD = "good"
+    """It was booted, or checked if no drill was asked for."""
+    FAILED = "failed"
+    """Its last check or drill found a problem."""
+    UNPROVEN = "unproven"
+
+
 class AllocPolicy(enum.StrEnum):
     """The use of a node group by allocators."""
 

@@ -1,10 +1,10 @@
 """The decision which backups are kept. Pure; times are seconds since 1970, and periods are those of UTC."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-NEWEST = "newest"
+NEWEST, NEWEST_GOOD = "newest", "newest good"
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,20 @@ _PERIODS = {
 }
 
 
-def kept(points: Sequence[tuple[str, float]], rules: Retention) -> Mapping[str, list[str]]:
+def kept(
+    points: Sequence[tuple[str, float]], rules: Retention, good: Collection[str] = ()
+) -> Mapping[str, list[str]]:
     """Return the backups to keep with the reasons; `points` has names and times in the order of their making.
 
-    The newest backup is always kept. In each period that has backups the last one of them counts, whatever the clocks
+    The newest backup is always kept, and the newest of those that are proved to be good. In each period that has backups the last one of them counts, whatever the clocks
     said when it was made.
     """
     newest_first = list(reversed(points))
     found: dict[str, list[str]] = {name: [] for name, _ in newest_first}
     for name, _ in newest_first[:1]:
         found[name].append(NEWEST)
+    for name in [name for name, _ in newest_first if name in good][:1]:
+        found[name].append(NEWEST_GOOD)
     for name, _ in newest_first[: rules.last]:
         found[name].append("last")
     for rule, form in _PERIODS.items():

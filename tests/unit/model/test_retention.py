@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganeti.model.retention import NEWEST, Retention, kept
+from ganeti.model.retention import NEWEST, NEWEST_GOOD, Retention, kept
 
 
 def at(text: str) -> float:
@@ -38,6 +38,18 @@ def test_last_of_each_period_is_kept() -> None:
     # The first days of January belong to a week that began in December.
     assert "2025-12-30 10:00" not in kept(given_, Retention(weekly=9))
     assert list(kept(given_, Retention(last=2))) == ["2026-02-03 09:00", "2026-01-01 11:50"]
+
+
+def test_newest_good_backup_is_kept_beside_newer_ones_that_are_not_good() -> None:
+    given_ = points("2026-01-01 00:00", "2026-01-02 00:00", "2026-01-03 00:00", "2026-01-04 00:00")
+    good = ["2026-01-01 00:00", "2026-01-02 00:00"]
+    assert kept(given_, Retention(), good) == {
+        "2026-01-04 00:00": [NEWEST],
+        "2026-01-02 00:00": [NEWEST_GOOD],
+    }
+    assert kept(given_[:2], Retention(last=1), good) == {
+        "2026-01-02 00:00": [NEWEST, NEWEST_GOOD, "last"]
+    }
 
 
 def test_order_of_making_decides_and_not_a_clock_that_was_set_back() -> None:

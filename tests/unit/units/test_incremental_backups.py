@@ -243,6 +243,10 @@ async def test_check_names_the_damaged_ones_and_those_that_remain(master: Master
     names = [succeeded(await master.run(save()))["point"] for _ in range(2)]
     good = succeeded(await master.run(OpBackupCheck(instance_name=NAME)))
     assert [one["point"] for one in good] == names
+    backup_node(master.world, 2).unrecorded = "read-only"
+    view = await master.run(OpBackupCheck(instance_name=NAME))
+    succeeded(view)
+    assert f"the result for {names[0]} is not recorded: read-only" in said(view)
     backup_node(master.world, 2).damaged = {names[1]}
     _name, (text, *_) = failed(await master.run(OpBackupCheck(instance_name=NAME)))
     assert f"{names[1]}: x.qcow2: not what was written" in text

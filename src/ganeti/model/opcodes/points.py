@@ -103,7 +103,7 @@ class OpBackupPrune(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_PRUNE")
     """Remove backups of an instance, except those that a rule keeps. The instance need not exist any more.
 
     Each `keep_` number keeps the last backup of so many hours, days, weeks, months and years (UTC) that have one;
-    `keep_last` keeps the newest ones. The newest backup is always kept. The result has `removed` and `kept`.
+    `keep_last` keeps the newest ones. The newest backup is always kept, and the newest good one. The result has `removed` and `kept`.
     """
 
     keep_last: Annotated[int, Field("keep the last N backups", metavar="N")] = 0
@@ -128,8 +128,8 @@ class OpBackupPrune(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_PRUNE")
         doc="""Remove backups of an instance that no rule keeps.
 
         Each rule keeps the last backup of so many hours, days, weeks, months or years that have one, counted in UTC;
-        --keep-last keeps the newest. At least one rule is required. The newest backup is always kept. --dry-run only
-        shows the decision.
+        --keep-last keeps the newest. At least one rule is required. The newest backup is always kept, and so is the
+        newest one that a check or a drill has proved to be good. --dry-run only shows the decision.
 
         Blocks that later backups need are merged into these before a backup is removed. An interrupted prune loses
         nothing: the next change of these backups completes it.
@@ -155,6 +155,6 @@ class OpBackupCheck(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_CHECK")
         doc="""Read all backups of an instance in a directory, and compare each part with its SHA-256.
 
         The command names each damaged or missing part, and the backups that can still be restored. It then ends with
-        an error.
+        an error. The result is recorded beside each backup; gnt-backup points shows it.
         """,
     )  # fmt: skip

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from ganeti.base.errors import GanetiError
 from ganeti.base.identifiers import host_name
 from ganeti.base.paths import Paths
@@ -14,14 +16,15 @@ from ganeti.model import wire
 from ganeti.node.backups import program
 from ganeti.node.backups.directory import (
     BackupDirectory,
-    Contents,
     allowed_targets,
     entered,
     path_of,
 )
+from ganeti.node.backups.proofs import read_proof
 from ganeti.node.program_reports import reported
 from ganeti.node.tasks import Tasks
 from ganeti.protocols.backup_manifest import Image, Manifest, check_point, image_file
+from ganeti.protocols.backup_proof import judged
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.backups import (
     BACKUP_ABANDON,
@@ -90,7 +93,7 @@ class _Backups:
             with contextlib.suppress(GanetiError):
                 host_name(name, "name")
                 with entered(self.paths, target, name) as directory:
-                    yield from _infos(target, name, directory.contents())
+                    yield from _infos(target, name, directory)
 
     async def begin(self, args: BackupsOf, _call: Call) -> BackupBegun:
         return await asyncio.to_thread(self._begin, args)
@@ -168,9 +171,10 @@ def _free(allowed: AllowedDirectories, target: str) -> int:
     return space.f_bavail * space.f_frsize // MIB
 
 
-def _infos(target: str, instance: str, contents: Contents) -> Iterator[PointInfo]:
+def _infos(target: str, instance: str, directory: BackupDirectory) -> Iterator[PointInfo]:
+    contents = directory.contents()
     for point in contents.points.values():
-        yield _info(target, point)
+        yield replace(_info(target, point), proof=judged(read_proof(directory, point), point))
     for name, problem in contents.problems.items():
         yield PointInfo(target=target, instance=instance, point=name, problem=problem)
 

@@ -5,7 +5,7 @@ A backup exists if its manifest does. These steps are in an order in which a cra
     a new backup   images as NAME.new, synced; their names; the manifest, by a rename
     a merge        new forms of the child's images as NAME.new, synced; the child's manifest says so (`merging`); the
                    names; the child's manifest without the parent; then the parent is removed
-    a removal      the manifest; then its images
+    a removal      the manifest; then its images, and its proof
 
 The next change completes a merge that was decided, and removes files that belong to no manifest.
 """
@@ -25,6 +25,7 @@ from ganeti.base.paths import Paths
 from ganeti.model import wire
 from ganeti.node.backups.images import new_image, open_directory, remove
 from ganeti.protocols.backup_manifest import SUFFIX, Image, Manifest, Merge, parse_manifest
+from ganeti.protocols.backup_proof import proof_file
 from ganeti.storage.confinement import AllowedDirectories, DirectoryMissing
 
 DEFAULT_TARGET = "/srv/ganeti/backup"
@@ -105,10 +106,10 @@ class BackupDirectory:
     descriptor: int
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, *, waits: bool = False) -> Iterator[None]:
         """Keep other processes, also of other clusters that share the target, from changes."""
         try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError as err:
             raise HostError("another process changes these backups; try again later") from err
         try:
@@ -125,22 +126,26 @@ class BackupDirectory:
         for name in self.names():
             if name.endswith(SUFFIX):
                 try:
-                    found.append(parse_manifest(self._read(name), name))
+                    found.append(parse_manifest(self.read(name, _MANIFEST_LIMIT), name))
                 except (HostError, OSError) as err:
                     contents.problems[name.removesuffix(SUFFIX)] = str(err)
         for one in sorted(found, key=lambda one: one.number):
             contents.points[one.point] = one
         return contents
 
-    def _read(self, name: str) -> bytes:
+    def read(self, name: str, limit: int) -> bytes:
+        """Return a regular file of at most `limit` bytes, never a link; HostError or OSError."""
         descriptor = os.open(
             name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.descriptor
         )
-        with os.fdopen(descriptor, "rb") as file:
+        try:
             status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _MANIFEST_LIMIT:
+            if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
                 raise HostError(f"{name} is not a file, or too large")
-            return file.read()
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read()
+        finally:
+            os.close(descriptor)
 
     def complete(self) -> Contents:
         """Complete the merges that were decided; return the contents."""
@@ -156,6 +161,7 @@ class BackupDirectory:
         if contents.problems:
             return contents  # a damaged manifest may be repaired, and its images are not known
         used = {one.file for point in contents.points.values() for one in point.disks}
+        used |= {proof_file(point) for point in contents.points}
         for name in self.names():
             if name not in used and not name.endswith(SUFFIX):
                 remove(name, self.descriptor)
@@ -164,13 +170,13 @@ class BackupDirectory:
     def part(self, file: str) -> Image:
         """Return what is known of a new image."""
         try:
-            return wire.decode(self._read(file + PART), Image, what=file)
+            return wire.decode(self.read(file + PART, _MANIFEST_LIMIT), Image, what=file)
         except FileNotFoundError as err:
             raise HostError(f"{file} was not written completely") from err
 
     def write_part(self, image: Image) -> None:
         """Record the facts of a new image, which is synced."""
-        self._write(image.file + PART, wire.encode(image))
+        self.write(image.file + PART, wire.encode(image))
 
     def commit(self, manifest: Manifest) -> Manifest:
         """Add a backup whose images were written; return it with their facts. It may be repeated."""
@@ -188,7 +194,7 @@ class BackupDirectory:
         for image in images:
             self._rename(image.file + NEW, image.file)
         os.fsync(self.descriptor)
-        self._write(manifest.file, wire.encode(manifest))
+        self.write(manifest.file, wire.encode(manifest))
         for image in images:
             remove(image.file + PART, self.descriptor)
         return manifest
@@ -197,7 +203,7 @@ class BackupDirectory:
         """Decide that these images, which are synced, replace those of `child`; and complete it."""
         merged = Merge(parent=parent.parent, disks=tuple(images))
         decided = replace(child, merging=merged)
-        self._write(child.file, wire.encode(decided))
+        self.write(child.file, wire.encode(decided))
         self._replace_images(decided)
 
     def _replace_images(self, point: Manifest) -> None:
@@ -209,7 +215,7 @@ class BackupDirectory:
                     self._rename(image.file + NEW, image.file)
         os.fsync(self.descriptor)
         done = replace(point, disks=point.merging.disks, parent=point.merging.parent, merging=None)
-        self._write(done.file, wire.encode(done))
+        self.write(done.file, wire.encode(done))
 
     def remove_point(self, point: Manifest) -> None:
         """Remove a backup that no other needs."""
@@ -217,6 +223,7 @@ class BackupDirectory:
         os.fsync(self.descriptor)
         for image in point.disks:
             remove(image.file, self.descriptor)
+        remove(proof_file(point.point), self.descriptor)
 
     def abandon(self, files: Sequence[str]) -> None:
         """Remove what was written of images that are in no backup."""
@@ -224,7 +231,8 @@ class BackupDirectory:
             remove(file + NEW, self.descriptor)
             remove(file + PART, self.descriptor)
 
-    def _write(self, name: str, content: bytes) -> None:
+    def write(self, name: str, content: bytes) -> None:
+        """Replace a file by a synced one with this content."""
         descriptor = new_image(self.descriptor, name + NEW)
         try:
             view = memoryview(content)

@@ -6,6 +6,7 @@ It runs as a task of the node, and prints its result as JSON.
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from ganeti.base.terminal import say
 from ganeti.model import wire
 from ganeti.node.backups.directory import NEW, BackupDirectory, Contents, opened
 from ganeti.node.backups.images import Chain, ImageReader, ImageWriter, new_image, open_image
+from ganeti.node.backups.proofs import record
 from ganeti.node.carrier.frames import CHUNK
 from ganeti.node.carrier.progress import ProgressFile
 from ganeti.protocols.backup_manifest import PIECE, Image, Manifest, chain_of
+from ganeti.protocols.backup_proof import with_check
 from ganeti.rpc.procedures.backups import PointCheck
 
 
@@ -85,7 +88,7 @@ def _merged(
 
 
 def check(directory: BackupDirectory, report: ProgressFile) -> list[PointCheck]:
-    """Read every image; return for each backup what is wrong with it, the oldest first."""
+    """Read every image; return and record for each backup what is wrong with it, the oldest first."""
     with directory.locked():
         contents = directory.complete()
     problems = {
@@ -94,13 +97,23 @@ def check(directory: BackupDirectory, report: ProgressFile) -> list[PointCheck]:
         for image in point.disks
     }
     checks = [
-        PointCheck(point=point.point, problems=_problems_of(point, contents, problems))
+        _recorded(directory, point, _problems_of(point, contents, problems))
         for point in contents.points.values()
     ]
     checks += [
         PointCheck(point=name, problems=[problem]) for name, problem in contents.problems.items()
     ]
     return checks
+
+
+def _recorded(directory: BackupDirectory, point: Manifest, problems: list[str]) -> PointCheck:
+    """Record a result in the proof of the backup. A target that is read-only or full can be checked nevertheless."""
+    unrecorded, now = "", time.time()
+    try:
+        record(directory, point, lambda proof, same: with_check(proof, same, now, problems))
+    except (HostError, OSError) as err:
+        unrecorded = str(err)
+    return PointCheck(point=point.point, problems=problems, unrecorded=unrecorded)
 
 
 def _problems_of(

@@ -73,6 +73,15 @@ _FIELDS: tuple[Field[BackupRow], ...] = (
     _field("disk_size", "DiskSize", _SIZE, "Size of the disks together",
         lambda p: None if p.problem else sum(one.size for one in p.disks) // MIB),
     _field("stored", "Stored", _SIZE, "Size of its own images", lambda p: None if p.problem else p.stored // MIB),
+    _field("proof", "Proof", _TEXT,
+        "What its check and its drill have shown: good, failed or unproven",
+        lambda p: None if p.problem else p.proof.state.value),
+    _field("checked", "Checked", ValueKind.TIMESTAMP, "Time of the last check, if that was good and still counts",
+        lambda p: p.proof.checked or None),
+    _field("drilled", "Drilled", ValueKind.TIMESTAMP, "Time of the last drill, if that was good",
+        lambda p: p.proof.drilled or None),
+    _field("failure", "Failure", _TEXT, "The first problem that its check or its drill found",
+        lambda p: p.proof.why or None),
     _field("problem", "Problem", _TEXT, "Why its manifest is unusable", lambda p: p.problem or None),
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.names import Consistency
+from ganeti.protocols.backup_proof import Judgement
 from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, SLOW_S, Message, Nothing, Procedure
 
 
@@ -25,6 +26,7 @@ class PointInfo(Message, frozen=True, kw_only=True):
     stored: int = 0
     """Bytes of its images."""
     disks: list[PointDisk] = []
+    proof: Judgement = Judgement()
     problem: str = ""
 
 
@@ -98,6 +100,8 @@ class PointCheck(Message, frozen=True, kw_only=True):
 
     point: str
     problems: list[str] = []
+    unrecorded: str = ""
+    """Why the result is not in the proof of the backup."""
 
 
 class MomentArgs(Message, frozen=True, kw_only=True):
@@ -136,7 +140,7 @@ BACKUP_PRUNE = Procedure("backup_prune", PrunePoints, Nothing, HOURS_S, changes=
 BACKUP_CHECK = Procedure(
     "backup_check", BackupsOf, list[PointCheck], HOURS_S, changes=True, is_long=True
 )
-"""Read all images and compare them with their digests. It changes nothing, but takes long and can be followed."""
+"""Read all images and compare them with their digests; record the results in the proofs."""
 
 MOMENT_BEGIN = Procedure("moment_begin", MomentArgs, MomentBegun, SLOW_S, changes=True)
 """Show the disks of a running guest as they are now, while it runs on."""

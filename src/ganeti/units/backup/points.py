@@ -10,6 +10,7 @@ from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, Rp
 from ganeti.base.identifiers import is_absolute_path
 from ganeti.config.resolve import resolve_node
 from ganeti.jobs.executor import Outcome
+from ganeti.model.names import ProofState
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.points import OnBackups, OpBackupCheck, OpBackupPrune
 from ganeti.model.retention import Retention, kept
@@ -152,7 +153,8 @@ class LUBackupPrune(OnPlace[OpBackupPrune]):
             yearly=op.keep_yearly,
         )
         usable = [(one.point, one.time) for one in place.points if not one.problem]
-        reasons = kept(usable, rules)
+        good = [one.point for one in place.points if one.proof.state is ProofState.GOOD]
+        reasons = kept(usable, rules, good)
         return {
             "kept": [{"point": name, "why": why} for name, why in reasons.items()],
             "removed": [name for name, _ in usable if name not in reasons],
@@ -180,6 +182,9 @@ class LUBackupCheck(OnPlace[OpBackupCheck]):
         ctx.step(f"reading the backups of {plan.instance} in {plan.words}")
         async with showing(ctx, plan.node, "backups"):
             found = await ctx.call(plan.node, BACKUP_CHECK, plan.args)
+        for one in found:
+            if one.unrecorded:
+                ctx.warn(f"the result for {one.point} is not recorded: {one.unrecorded}")
         good = [one.point for one in found if not one.problems]
         bad = [f"{one.point}: {why}" for one in found for why in one.problems]
         if bad:

@@ -14,6 +14,7 @@ from ganeti.jobs.undo_log import UndoLog
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import ProofState
 from ganeti.model.objects import Instance, Node, UnfinishedRestore
 from ganeti.model.opcodes.points import OpBackupRestore
 from ganeti.rpc.procedures.backups import PointInfo
@@ -66,6 +67,8 @@ class LUBackupRestore(InstanceUnit[OpBackupRestore, RestorePlan]):
         place = await only_place(ctx, self.op, instance.name)
         check_online(place.node)
         point = place.find(self.op.point)
+        if point.proof.state is ProofState.FAILED:
+            ctx.warn(f"the last check or drill of backup {point.point} failed: {point.proof.why}")
         disks = self._disks(ctx, instance, point)
         return RestorePlan(instance, node, place, point, disks)
 
