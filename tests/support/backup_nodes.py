@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from ganeti.base.errors import HostError
-from ganeti.model.names import Consistency
+from ganeti.model.names import Consistency, ProofState
+from ganeti.protocols.backup_proof import Judgement
 from ganeti.rpc.procedures.backups import (
     BackupBegun,
     BackupListing,
@@ -20,6 +23,7 @@ from ganeti.rpc.procedures.backups import (
     PrunePoints,
     TargetInfo,
 )
+from ganeti.rpc.procedures.drills import DrillArgs, DrillResult
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.streams import ReceiveArgs, SendArgs
 from ganeti.simulation.nodes.storage import path_of
@@ -50,6 +54,8 @@ class BackupNode(ExportNode):
     """UUID of a guest -> its bitmaps."""
     read_by_bitmap: list[str] = field(default_factory=list)
     damaged: set[str] = field(default_factory=set)
+    unrecorded: str = ""
+    drills: list[DrillArgs] = field(default_factory=list)
     space: int = 100_000
 
     def on_backup_list(self, args: Nothing) -> BackupListing:
@@ -114,9 +120,26 @@ class BackupNode(ExportNode):
                 problems=["x.qcow2: not what was written"]
                 if one.info.point in self.damaged
                 else [],
+                unrecorded=self.unrecorded,
             )
             for one in self._of(args)
         ]
+
+    def on_backup_drill(self, args: DrillArgs) -> DrillResult:
+        found = self.stored(args, args.point)
+        self.drills.append(args)
+        if args.point in self.damaged:
+            return DrillResult(problem="300 s passed without 'login:'", lines=["GRUB", "grub>"])
+        proof = Judgement(state=ProofState.GOOD, drilled=1.0)
+        found.info = replace(found.info, proof=proof)
+        return DrillResult(
+            seen=args.expect,
+            seconds=2.5,
+            lines=["web1 login:"],
+            memory=args.memory,
+            accelerator="tcg",
+            unrecorded=self.unrecorded,
+        )
 
     # --- moments ---
 

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ganeti.hypervisor.drills import BootsDrills
 from ganeti.hypervisor.hotplug import Hotplug
 from ganeti.model.figures import Reading
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
@@ -235,6 +236,7 @@ class Options:
     agents: TalksToAgent | None = None
     holding: HoldsGuests | None = None
     moments: ShowsMoments | None = None
+    drills: BootsDrills | None = None
     faults: NoticesFaults | None = None
     figures: MeasuresGuests | None = None
     warm_up: WarmsUp | None = None

@@ -1,7 +1,8 @@
 """The confinement of a program that reads an untrusted file.
 
-`python -m ganeti.images.confined UID MEMORY FILE-SIZE SECONDS PROGRAM ...` starts PROGRAM in the present directory:
-as a user of its own (if the caller is root), without capabilities, network, other users' files, and with limits.
+`python -m ganeti.images.confined UID MEMORY FILE-SIZE SECONDS COUNT DEVICE PROGRAM ...` starts PROGRAM in the present
+directory: as a user of its own (if the caller is root), without capabilities, network, other users' files, and with
+limits; COUNT is that of threads and of open files. It may use one device, or none (''). It ends with its caller.
 Three barriers, each of which would suffice for most attacks: the user, a filter of system calls, and Landlock, which
 allows only its own directory and, for reading, programs and libraries. This module imports little, because its
 imports are part of the confined process.
@@ -19,8 +20,8 @@ from typing import NoReturn
 
 _READABLE = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/proc/self", "/dev/urandom")
 _WRITABLE = (".", "/dev/null")
-_OPEN_FILES, _PROCESSES = 64, 64
 _NEWNET, _NEWIPC = 0x40000000, 0x08000000
+_PR_SET_PDEATHSIG, _KILL_SIGNAL = 1, 9
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_FILTER = 38, 22, 2
 _NEW_NAMESPACES = 0x7E020080
 
@@ -90,6 +91,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _BENEATH = 1
 _READ_RIGHTS = 1 << 0 | 1 << 2 | 1 << 3  # execute, read files, list directories
 _WRITE_RIGHTS = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 8 | 1 << 14
+_DEVICE_RIGHTS = 1 << 1 | 1 << 2
 _FILE_RIGHTS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14
 _RIGHTS_OF = {1: 0x1FFF, 2: 0x3FFF}
 _RIGHTS_SINCE_3 = 0x7FFF
@@ -97,12 +99,13 @@ _RIGHTS_SINCE_3 = 0x7FFF
 
 def main(words: Sequence[str]) -> NoReturn:
     """Drop all privileges and become the program."""
-    uid, memory, file_size, seconds = (int(word) for word in words[:4])
-    argv = list(words[4:])
+    uid, memory, file_size, seconds, count = (int(word) for word in words[:5])
+    device, *argv = words[5:]
     libc = ctypes.CDLL(None, use_errno=True)
     if os.geteuid() == 0:
         _must(libc.unshare(_NEWNET | _NEWIPC), "unshare")
-        os.setgroups([])
+        group = os.stat(device).st_gid if device else 0  # noqa: PTH116 - few imports
+        os.setgroups([group] if group else [])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
     for what, limit in (
@@ -110,13 +113,14 @@ def main(words: Sequence[str]) -> NoReturn:
         (resource.RLIMIT_FSIZE, file_size),
         (resource.RLIMIT_CPU, seconds),
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NOFILE, _OPEN_FILES),
-        *([(resource.RLIMIT_NPROC, _PROCESSES)] if uid else []),
+        (resource.RLIMIT_NOFILE, count),
+        *([(resource.RLIMIT_NPROC, count)] if uid else []),
     ):
         resource.setrlimit(what, (limit, limit))
     os.umask(0o077)
+    _must(libc.prctl(_PR_SET_PDEATHSIG, _KILL_SIGNAL, 0, 0, 0), "prctl")
     _must(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
-    _landlock(libc)
+    _landlock(libc, device)
     _filter(libc)
     os.execv(argv[0], argv)  # noqa: S606 - a program of this package, by its path
 
@@ -128,7 +132,7 @@ def _must(result: int, what: str) -> int:
     return result
 
 
-def _landlock(libc: ctypes.CDLL) -> None:
+def _landlock(libc: ctypes.CDLL, device: str) -> None:
     """Apply Landlock if the kernel has it; the user and the filter apply in any case."""
     version = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     if version < 1:
@@ -141,6 +145,7 @@ def _landlock(libc: ctypes.CDLL) -> None:
     for path, allowed in (
         *((path, _READ_RIGHTS) for path in _READABLE),
         *((path, _WRITE_RIGHTS) for path in _WRITABLE),
+        *([(device, _DEVICE_RIGHTS)] if device else []),
     ):
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)

@@ -41,6 +41,8 @@ QEMU_IMG = "/usr/bin/qemu-img"
 UIDS = range(61184, 65520)
 """User ids that systemd reserves for services without a user of their own."""
 MEMORY_LIMIT = 2 << 30
+COUNT_LIMIT = 64
+"""The limit of threads, and of open files."""
 TIME_LIMIT_S = 12 * 3600
 MIB = 1 << 20
 CHUNK = 256 * 1024
@@ -255,7 +257,7 @@ def run_confined(
     """
     if not Path(argv[0]).exists():
         raise HostError(f"the program {argv[0]} does not exist on this node; install qemu-utils")
-    limits = [str(one) for one in (uid, MEMORY_LIMIT, file_size, TIME_LIMIT_S)]
+    limits = [str(one) for one in (uid, MEMORY_LIMIT, file_size, TIME_LIMIT_S, COUNT_LIMIT, "")]
     said = work / _SAID
     with (
         _new_file(said) as output,

@@ -11,6 +11,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The total; 0 if it is unknown."""
     part: str = ""
     """The present object, if one call processes several in turn."""
+    is_time: bool = False
+    """The positions are seconds, and the total is a time limit."""
 
 
 class JobProgress(msgspec.Struct, frozen=True):

@@ -45,7 +45,7 @@ from ganeti.node import (
     uids,
 )
 from ganeti.node.backups import calls as backups
-from ganeti.node.backups import moments
+from ganeti.node.backups import drills, moments
 from ganeti.node.carrier.keys import TransferKeys
 from ganeti.node.commands import NodeCommands
 from ganeti.node.export_directory import ExportDirectory
@@ -209,6 +209,7 @@ def _handlers(
         export_check.handlers(paths, tasks, exported),
         backups.handlers(paths, tasks),
         moments.handlers(drivers, locks),
+        drills.handlers(paths, tasks, drivers),
         images.handlers(paths, tasks, exported),
         streams.handlers(carried),
         former_copies.handlers(carried),

@@ -77,6 +77,8 @@ def said_progress(
 ) -> tuple[str, JobProgress]:
     """Return a position in words, and as the values for a progress bar."""
     done, total = found.done, found.total
+    if found.is_time:
+        rate, seconds_left = None, float(max(0, total - done))
     percent = round(100 * min(done, total) / total, 1) if total > 0 else None
     if seconds_left is None and rate and total > done:
         seconds_left = (total - done) / rate
@@ -87,6 +89,8 @@ def said_progress(
 def progress_words(found: Progress, rate: float | None, seconds_left: float | None = None) -> str:
     """Return a position, and bytes a second if known, as `37.0% (1136 of 3072 MiB), 85 MiB/s, 23s left`."""
     done, total = found.done, found.total
+    if found.is_time:
+        return f"{_span(done)} of at most {_span(total)}"
     if total > 0:
         done = min(done, total)
         words = [f"{100 * done / total:.1f}% ({done // MIB} of {total // MIB} MiB)"]

@@ -88,3 +88,10 @@ async def test_a_node_without_progress_reports_disturbs_nothing(master: Master) 
     view = await master.run(create(disks=[DiskRequest(size=1000)]))
     succeeded(view)
     assert "zeros on" not in said(view)
+
+
+def test_progress_in_seconds_has_a_time_limit_and_no_rate() -> None:
+    found = Progress(done=75, total=300, part="boot", is_time=True)
+    words, bar = Pace("backup x", 0.0).step(found, 5.0)
+    assert words == "backup x, boot: 1m15s of at most 5m00s"
+    assert (bar.percent, bar.rate, bar.left_s) == (25.0, None, 225.0)

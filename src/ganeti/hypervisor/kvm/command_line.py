@@ -170,7 +170,7 @@ def _kernel(hvparams: Params) -> list[str]:
 
 def _ports(machine: str) -> list[str]:
     """Return the slots for hotplug, for machines without built-in ones."""
-    return [word for port in root_ports(machine) for word in ("-device", _device(port))]
+    return [word for port in root_ports(machine) for word in ("-device", device_option(port))]
 
 
 def _ide_disks(instance: InstanceSpec, resolved: Resolved) -> int:
@@ -206,7 +206,7 @@ def _disks(instance: InstanceSpec, resolved: Resolved) -> list[str]:
         pairs = disk_device(disk, backend, resolved.hvparams, resolved.machine, slot)
         if boots_from(resolved.hvparams, "disk"):
             pairs["bootindex"] = disk.index + 1
-        words += ["-device", _device(pairs)]
+        words += ["-device", device_option(pairs)]
     return words
 
 
@@ -275,7 +275,7 @@ def _nics(instance: InstanceSpec, resolved: Resolved) -> list[str]:
         pairs = nic_device(nic, resolved.hvparams, resolved.machine, slot)
         if boots_from(resolved.hvparams, "network"):
             pairs["bootindex"] = nic.index + 1
-        words += ["-netdev", _netdev(nic, tap, resolved.hvparams), "-device", _device(pairs)]
+        words += ["-netdev", _netdev(nic, tap, resolved.hvparams), "-device", device_option(pairs)]
     return words
 
 
@@ -321,7 +321,7 @@ def nic_device(nic: NicSpec, hvparams: Params, machine: str, slot: int) -> dict[
     return pairs | pci_address(machine, nic_pci_slot(slot))
 
 
-def _device(pairs: Mapping[str, Any]) -> str:
+def device_option(pairs: Mapping[str, Any]) -> str:
     """Return the arguments of `device_add` in the form of a command line."""
     return option(pairs["driver"], **{name: pairs[name] for name in pairs if name != "driver"})
 

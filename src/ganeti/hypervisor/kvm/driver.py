@@ -16,6 +16,7 @@ from ganeti.hypervisor.kvm import migration
 from ganeti.hypervisor.kvm.adoption import UpstreamGuests
 from ganeti.hypervisor.kvm.agents import Agents
 from ganeti.hypervisor.kvm.console import Consoles, console_info
+from ganeti.hypervisor.kvm.drills import Drills
 from ganeti.hypervisor.kvm.faults import FAILED, Faults
 from ganeti.hypervisor.kvm.figures import Figures
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
@@ -108,6 +109,7 @@ class KvmHypervisor(Hypervisor):
             agents=self.agents,
             holding=self.holding,
             moments=self.moments,
+            drills=Drills(self.programs, self._guests.acceleration),
             faults=self.faults,
             figures=self.figures,
             warm_up=self.upkeep,

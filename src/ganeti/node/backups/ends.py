@@ -87,7 +87,7 @@ class FileReader:
             room, offset = room[count:], offset + count
 
 
-class _SpareSpace:
+class SpareSpace:
     """The space in which QEMU keeps the old blocks of a moment; '': the source is not a moment."""
 
     def __init__(self, directory: str) -> None:
@@ -109,7 +109,7 @@ class WholeSource:
     """All of a disk as it was at one moment."""
 
     def __init__(self, disk: DiskReader, spare: str) -> None:
-        self._disk, self._spare = disk, _SpareSpace(spare)
+        self._disk, self._spare = disk, SpareSpace(spare)
 
     def position(self, length: int) -> int:
         return length
@@ -139,7 +139,7 @@ class ChangesSource:
         self, disk: DiskReader, sums: int | None, *, all_changed: bool = False, spare: str = ""
     ) -> None:
         """With `all_changed`, the parts that the disk reports have changed, and zeros in them count."""
-        self._disk, self._sums, self._spare = disk, sums, _SpareSpace(spare)
+        self._disk, self._sums, self._spare = disk, sums, SpareSpace(spare)
         self._keeps_zeros = sums is not None or all_changed
         self._examined = self._told = 0
 

@@ -22,13 +22,15 @@ class ProgressFile:
         """Record that the program has reached this position."""
         self.of_part("", done, self._total)
 
-    def of_part(self, part: str, done: int, total: int) -> None:
-        """Record a position within one of several parts."""
+    def of_part(self, part: str, done: int, total: int, *, is_time: bool = False) -> None:
+        """Record a position within one of several parts; with `is_time` in seconds."""
         now = time.monotonic()
         if now - self._written >= WRITE_EVERY_S:
             self._written = now
             new = self._order.with_suffix(".progress.new")
-            new.write_bytes(wire.encode(Progress(done=done, total=total, part=part)))
+            new.write_bytes(
+                wire.encode(Progress(done=done, total=total, part=part, is_time=is_time))
+            )
             new.replace(self._order.with_suffix(".progress"))
 
 
