@@ -162,7 +162,9 @@ class SsconfDistributor:
         self._timer = None
         self._next_refresh = asyncio.get_running_loop().time() + INTERVAL_S
         snapshot = self._config.snapshot
-        self._values, self._position = ssconf_values(snapshot), snapshot.position
+        values, self._position = ssconf_values(snapshot), snapshot.position
+        if values != self._values:  # otherwise the same object stays, which nodes are known to have
+            self._values = values
         gone = self._acknowledged.keys() - snapshot.nodes.keys()
         for node_uuid in gone:  # it may return as an empty host
             del self._acknowledged[node_uuid], self._shown[node_uuid]
@@ -190,7 +192,8 @@ class SsconfDistributor:
         return None if values is None else (self._shown[node_uuid], values)
 
     def _is_current(self, node_uuid: str) -> bool:
-        return self._acknowledged.get(node_uuid) == self._values
+        known = self._acknowledged.get(node_uuid)
+        return known is self._values or known == self._values
 
     async def _bring_up_to_date(self, node_uuid: str) -> None:
         """Send a node the latest set until it has it, or is no longer online."""

@@ -1,5 +1,6 @@
 """A change of the configuration in progress."""
 
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,7 +38,7 @@ class Draft(View):
         self._now = clock.time()
         self._cluster = base.cluster
         self._tables: dict[type[Stored], Any] = dict(base.tables)
-        self._copied: set[type[Stored]] = set()
+        self._changes: dict[type[Stored], _ChangedTable] = {}
         self._index = IndexDraft(base.index)
         self._changed: dict[str, Stored] = {}
         self._removed: dict[str, Stored] = {}
@@ -99,12 +100,16 @@ class Draft(View):
         self._changed.pop(old.uuid, None)
         self._removed[old.uuid] = old
 
-    def finish(self) -> tuple[Snapshot, list[Operation]]:
-        """Return the next configuration and the rows that make it; PrereqError if a rule is broken."""
+    def check(self) -> None:
+        """Raise PrereqError if a rule is broken."""
         for thing in self._changed.values():
             check_object(self, thing)
         for thing in self._removed.values():
             check_removal(self, thing)
+
+    def finish(self) -> tuple[Snapshot, list[Operation]]:
+        """Return the next configuration and the rows that make it; PrereqError if a rule is broken."""
+        self.check()
         operations: list[Operation] = [put_row(thing) for thing in self._changed.values()]
         for uuid, thing in self._removed.items():
             # The log includes the old content of a removed object, so that later readers can name
@@ -113,8 +118,9 @@ class Draft(View):
         if not operations:
             return self._base, operations
         changes = self._base.changes_and((*self._changed, *self._removed))
-        index = self._index.finished()
-        snapshot = Snapshot(self._base.position, self._cluster, self._tables, index, changes)
+        written = {kind: table.merged() for kind, table in self._changes.items()}
+        tables, index = {**self._tables, **written}, self._index.finished()
+        snapshot = Snapshot(self._base.position, self._cluster, tables, index, changes)
         return snapshot, operations
 
     def changed_objects(self) -> list[ChangedObject]:
@@ -126,13 +132,12 @@ class Draft(View):
         )
         return [ChangedObject(before, after) for before, after in found if before or after]
 
-    def _writable(self, kind: type[Stored]) -> dict[str, Any]:
-        """Return a table that is this draft's own: it is copied once, however many of its objects change."""
-        if kind not in self._copied:
-            self._copied.add(kind)
-            self._tables[kind] = dict(self._tables.get(kind, {}))
-        found: dict[str, Any] = self._tables[kind]
-        return found
+    def _writable(self, kind: type[Stored]) -> "_ChangedTable":
+        """Return a table that is this draft's own."""
+        if kind not in self._changes:
+            table = _ChangedTable(self._tables.get(kind, {}))
+            self._tables[kind] = self._changes[kind] = table
+        return self._changes[kind]
 
     def _entry(self, thing: Stored | None) -> Entry:
         return NOTHING if thing is None else entry_of(self._cluster, thing)
@@ -158,3 +163,47 @@ class Draft(View):
         return PrereqError(
             f"{kind_of(thing)} {thing.name}: the {what} {value} is already used by {who}", code
         )
+
+
+class _ChangedTable(Mapping[str, Any]):
+    """A table with the changes of a draft beside it: drafts that only check a change never copy a large table."""
+
+    def __init__(self, base: Mapping[str, Any]) -> None:
+        self._base = base
+        self._put: dict[str, Any] = {}
+        self._gone: set[str] = set()
+
+    def __getitem__(self, uuid: str) -> Any:
+        if uuid in self._put:
+            return self._put[uuid]
+        if uuid in self._gone:
+            raise KeyError(uuid)
+        return self._base[uuid]
+
+    def __setitem__(self, uuid: str, thing: Any) -> None:
+        self._put[uuid] = thing
+        self._gone.discard(uuid)
+
+    def __delitem__(self, uuid: str) -> None:
+        self._put.pop(uuid, None)
+        if uuid in self._base:
+            self._gone.add(uuid)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.merged())
+
+    def __len__(self) -> int:
+        return len(self._base) - len(self._gone) + len(self._put.keys() - self._base.keys())
+
+    def merged(self) -> dict[str, Any]:
+        """Return the table with the changes."""
+        table = {**self._base, **self._put}
+        for uuid in self._gone:
+            del table[uuid]
+        return table
+
+    def values(self) -> ValuesView[Any]:
+        return self.merged().values()
+
+    def items(self) -> ItemsView[str, Any]:
+        return self.merged().items()

@@ -2,22 +2,28 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ganeti.simulation.virtual_time import LoopClock
 
 
 class Timer:
-    """A callback that is due at a time of `RecoveryTime`."""
+    """A callback that is due at a time of `RecoveryTime`; `waiting` has those that are not over."""
 
-    def __init__(self, due: float, call: Callable[[], Any]) -> None:
-        self.due, self.call = due, call
+    def __init__(self, due: float, call: Callable[[], Any], waiting: dict["Timer", None]) -> None:
+        self.due, self._call, self._waiting = due, call, waiting
         self.handle: asyncio.TimerHandle | None = None
-        self.is_over = False
+        waiting[self] = None
+
+    def call(self) -> None:
+        """Call back."""
+        del self._waiting[self]
+        self._call()
 
     def cancel(self) -> None:
         """Do not call it."""
-        self.is_over = True
+        self._waiting.pop(self, None)
         if self.handle is not None:
             self.handle.cancel()
 
@@ -47,16 +53,8 @@ class RecoveryTime(LoopClock):
 
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> Timer:
         """Call back when this time has advanced so far."""
-
-        def call() -> None:
-            timer.is_over = True
-            del self._timers[timer]
-            callback(*args)
-
-        for over in [one for one in self._timers if one.is_over]:
-            del self._timers[over]
-        timer = Timer(self.monotonic() + max(delay_s, 0.0), call)
-        self._timers[timer] = None
+        due = self.monotonic() + max(delay_s, 0.0)
+        timer = Timer(due, partial(callback, *args), self._timers)
         if not self.is_stopped:
             self._arm(timer)
         return timer
@@ -75,8 +73,7 @@ class RecoveryTime(LoopClock):
             self._skipped += self._loop.time() - self._stopped_at
             self._stopped_at = None
             for timer in self._timers:
-                if not timer.is_over:
-                    self._arm(timer)
+                self._arm(timer)
 
     def _arm(self, timer: Timer) -> None:
         timer.handle = self._loop.call_at(timer.due + self._skipped, timer.call)

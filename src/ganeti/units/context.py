@@ -124,7 +124,7 @@ class UnitContext:
         """Refuse a change that the configuration would reject, before any step is done for it (F24)."""
         draft = Draft(self.snapshot, self.services.clock)
         change(draft)
-        draft.finish()
+        draft.check()
 
     @property
     def next_key(self) -> str:

@@ -61,14 +61,14 @@ class InstanceRow:
         group = self.context.snapshot.groups.get(node.group) if node else None
         return ("", "") if group is None else (group.name, group.uuid)
 
-    @cached_property
+    @property
     def on_primary(self) -> RunningInstance | Missing | None:
         """The instance's state on its primary node; None if it is not there."""
         node = self.context.nodes.get(self.instance.primary_node)
         running = NO_DATA if node is None else self.context.running_on(node)
         return running if isinstance(running, Missing) else running.get(self.instance.uuid)
 
-    @cached_property
+    @property
     def primary_says(self) -> PrimaryNode:
         found = self.on_primary
         if found is None:
