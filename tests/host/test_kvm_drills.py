@@ -196,3 +196,16 @@ async def test_parameters_that_qemu_refuses_are_no_fault_of_the_backup(
     with pytest.raises(HostError, match="QEMU ended with status"):
         run(wanted, store)
     assert state(store) is ProofState.UNPROVEN
+
+
+async def test_uefi_firmware_begins_with_new_variables(
+    node: Node, store: BackupStore, instance: InstanceSpec
+) -> None:
+    store.save(make_disk(store.work / "empty-disk").read_bytes())
+    hvparams = {"firmware": "uefi", "machine_version": "q35"}
+    # Without a loader on the disk, it says that nothing can be booted.
+    wanted = await order(
+        node, store, instance, hvparams=hvparams, memory=256, expect="BdsDxe: failed to load"
+    )
+    found = run(wanted, store)
+    assert (found.problem, found.seen) == ("", "BdsDxe: failed to load")

@@ -187,9 +187,10 @@ def free_memory() -> int:
 def _only_one(empty: Path) -> Iterator[None]:
     """Wait until no other drill uses memory and processors of this node; the kernel ends the turn of a dead one."""
     empty.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    empty.mkdir(mode=0o555, exist_ok=True)
+    empty.mkdir(exist_ok=True)
     descriptor = os.open(empty, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        os.fchmod(descriptor, 0o555)  # whatever the mask of a task is
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:

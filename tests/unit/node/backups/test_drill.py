@@ -77,7 +77,12 @@ def order(store: BackupStore, **fields: Any) -> DrillOrder:
 
 
 def run(store: BackupStore, **fields: Any) -> DrillResult:
-    return drill.run(order(store, **fields), ProgressFile(store.work / "log"))
+    """Run a drill with the file mask of a task."""
+    mask = os.umask(0o077)
+    try:
+        return drill.run(order(store, **fields), ProgressFile(store.work / "log"))
+    finally:
+        os.umask(mask)
 
 
 def judgement(store: BackupStore) -> Judgement:
