@@ -100,7 +100,7 @@ def test_instance_is_restored_to_each_backup_also_after_a_prune(
         new,
     )
     assert digests(disks_of(cluster, 3, new)) == states[2]
-    assert len(list(place.iterdir())) == 2 * 3
+    assert len(list(place.iterdir())) == 2 * (3 + 1)  # with their proofs
     for number in (1, 2, 3):
         paths = cluster.node(number).paths
         assert not list(paths.transfer_keys.glob("*"))
