@@ -7,6 +7,7 @@ from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.identifiers import host_name, is_uuid, plain_name
 from ganeti.base.suggestions import did_you_mean
 from ganeti.config.view import View
+from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.objects import Instance, Network, Node, NodeGroup
 
@@ -50,6 +51,21 @@ def resolve_filter(view: View, text: str) -> JobFilter:
     found = view.table(JobFilter).get(text.lower())
     if found is None:
         raise _unknown("filter", repr(text[:60]), {})
+    return found
+
+
+def resolve_schedule(view: View, text: str) -> BackupSchedule:
+    """Return the schedule of backups that `text` names."""
+    schedules = view.table(BackupSchedule)
+    found = schedules.get(text.lower()) or schedules.get(
+        view.index.owner("schedule name", text) or ""
+    )
+    if found is None:
+        close = did_you_mean(text[:60], [one.name for one in schedules.values()])
+        raise PrereqError(
+            f"there is no schedule {text[:60]!r}{close}; `gnt-backup schedule list` shows those that exist",
+            ErrorCode.UNKNOWN_ENTITY,
+        )
     return found
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ganeti.base.errors import InputError
+from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.objects import Cluster, DetachedDisk, Instance, Network, Node, NodeGroup
@@ -94,7 +95,7 @@ def _written(judge: Judge, objects: tuple[Stored, ...]) -> Document:
         if isinstance(detached, DetachedDisk):
             new["disks"][detached.uuid] = written_detached(judge, detached, names)
     _write_others(judge, new, objects, _addresses_of(instances))
-    judge.report.count(KIND_WORDS[type(one)] for one in objects)
+    judge.report.count(KIND_WORDS[type(one)] for one in objects if type(one) in KIND_WORDS)
     return new
 
 
@@ -109,6 +110,9 @@ def _write_others(
                 new["nodes"][thing.uuid] = written_node(judge, thing)
             case JobFilter():
                 new["filters"][thing.uuid] = written_filter(thing)
+            case BackupSchedule():
+                text = "upstream Ganeti has no schedules of backups"
+                judge.keep(f"schedule {thing.name}", "calendar", text)
             case Network():
                 network = written_network(judge, thing, taken.get(thing.uuid, ()))
                 if network is not None:

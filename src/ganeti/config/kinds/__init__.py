@@ -9,6 +9,7 @@ from typing import TypeVar
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.identifiers import is_uuid
 from ganeti.config.index import Entry
+from ganeti.config.kinds.backup_schedule import BACKUP_RUN, BACKUP_SCHEDULE
 from ganeti.config.kinds.cluster import CLUSTER
 from ganeti.config.kinds.detached_disk import DETACHED_DISK
 from ganeti.config.kinds.group import GROUP
@@ -23,7 +24,17 @@ from ganeti.model.stored import Stored
 
 T = TypeVar("T", bound=Stored)
 
-_ALL = (CLUSTER, NETWORK, GROUP, NODE, INSTANCE, DETACHED_DISK, JOB_FILTER)
+_ALL = (
+    CLUSTER,
+    NETWORK,
+    GROUP,
+    NODE,
+    INSTANCE,
+    DETACHED_DISK,
+    JOB_FILTER,
+    BACKUP_SCHEDULE,
+    BACKUP_RUN,
+)
 KINDS: dict[type[Stored], Kind] = {kind.type: kind for kind in _ALL}
 
 

@@ -7,6 +7,7 @@ from ganeti.base.identifiers import plain_name
 from ganeti.config.index import Claim
 from ganeti.config.kinds.kind import Kind, Problem, name_problems
 from ganeti.config.view import View
+from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.objects import Cluster, NodeGroup
 
 
@@ -30,6 +31,13 @@ def _references(view: View, group: NodeGroup) -> Iterator[Problem]:
             ErrorCode.WRONG_STATE,
             f"group {group.name} still has {len(members)} nodes, for example {members[0]}",
         )
+    for schedule in view.table(BackupSchedule).values():
+        if group.uuid in schedule.groups:
+            text = (
+                f"schedule {schedule.name} saves the instances of group {group.name}; change or remove it first:"
+                f" gnt-backup schedule modify {schedule.name} --groups="
+            )
+            yield ErrorCode.WRONG_STATE, text
 
 
 GROUP = Kind("group", NodeGroup, _claims, _problems, _references)

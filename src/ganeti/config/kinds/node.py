@@ -9,6 +9,7 @@ from ganeti.base.identifiers import host_name
 from ganeti.config.index import Claim
 from ganeti.config.kinds.kind import Kind, Problem, name_problems
 from ganeti.config.view import View
+from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.objects import Cluster, DetachedDisk, Node
 
 
@@ -54,6 +55,13 @@ def _references(view: View, node: Node) -> Iterator[Problem]:
                 f"node {node.name} still has the detached {detached.what}; attach it to an "
                 "existing instance (gnt-instance modify --disk attach:name=…), and remove it, or "
                 "move that instance"
+            )
+            yield ErrorCode.WRONG_STATE, text
+    for schedule in view.table(BackupSchedule).values():
+        if schedule.node == node.uuid:
+            text = (
+                f"schedule {schedule.name} stores backups on node {node.name}; choose another node first:"
+                f" gnt-backup schedule modify {schedule.name} --node=NODE"
             )
             yield ErrorCode.WRONG_STATE, text
 

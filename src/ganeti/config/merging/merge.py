@@ -19,6 +19,7 @@ from ganeti.config.merging.places import Groups, Networks, merged_groups, merged
 from ganeti.config.merging.plan import Finding, MergeOptions, MergePlan, Part, Severity
 from ganeti.config.reservations import PORT, PORTS
 from ganeti.config.snapshot import Snapshot
+from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.objects import Cluster, DetachedDisk, Disk, Instance, Node
@@ -79,6 +80,7 @@ def _with(plan: MergePlan, theirs: Snapshot, options: MergeOptions) -> MergePlan
     ]
     instances = _with_ports(ours, instances, findings)
     filters = _merged_filters(theirs, findings)
+    _say_of_schedules(theirs, findings)
     changed = [cluster, *networks.values(), *groups.values(), *nodes, *instances, *filters]
     snapshot = _snapshot(ours, cluster, changed, findings)
     return MergePlan(
@@ -206,6 +208,14 @@ def _has_port(disk: Disk) -> bool:
 
 
 # The rest
+
+
+def _say_of_schedules(theirs: Snapshot, findings: Findings) -> None:
+    """Name schedules of backups: their nodes, directories and the instances that they cover are to be chosen again."""
+    if names := sorted(one.name for one in theirs.table(BackupSchedule).values()):
+        findings.note(
+            f"schedules of backups are not merged: {some(names)}; add them again: gnt-backup schedule add"
+        )
 
 
 def _merged_filters(theirs: Snapshot, findings: Findings) -> list[JobFilter]:
