@@ -189,6 +189,7 @@ class Streams:
                 token=args.token,
                 address=args.address,
                 port=args.port,
+                rate=args.rate,
             )
             self.write_order(file, self._secured(file, order, args), call)
             return await self.completed(file, start, call)

@@ -57,6 +57,8 @@ class Load:
     """The required digest of the data; '': any."""
     digests: bool = False
     """Return the digest of the data."""
+    rate: int = 0
+    """Limit of the data in bytes a second; 0: none."""
 
     @property
     def is_raw(self) -> bool:
@@ -146,6 +148,7 @@ async def carry(
         digests=load.digests,
         deflates=listening.inflates and load.pack == load.unpack and bool(packer and packer.level),
         sealed=listening.sealed,
+        rate=load.rate,
         silence_s=silence_s,
         **_field(load.source),
     )

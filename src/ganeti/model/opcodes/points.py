@@ -15,7 +15,7 @@ class OnBackups(OnInstance, frozen=True, kw_only=True):
     """Fields of every opcode about the backups of one instance in one directory."""
 
     node: Annotated[str | None, Field(
-        "node with the backups; default: the only one that has some of the instance", "-n --node", "NODE"
+        "node with the backups; default: the only one that has some of the instance", "-n", "NODE"
     ), RefersTo.NODE] = None  # fmt: skip
     target: Annotated[str | None, Field(
         "directory for backups on that node; default: the one in use, or /srv/ganeti/backup", metavar="DIRECTORY"
@@ -30,6 +30,9 @@ class OpBackupSave(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_SAVE"):
     """
 
     full: Annotated[bool, Field("write all blocks, independently of earlier backups")] = False
+    bandwidth: Annotated[int, Field(
+        "limit of the transferred data in MiB/s; 0 (the default): none", metavar="MIB"
+    )] = 0  # fmt: skip
 
     no_loss: ClassVar[str] = "reads the disks"
     rest: ClassVar[tuple[Rest, ...]] = (

@@ -91,6 +91,8 @@ class StreamOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Time that the peer may be silent while data moves."""
     wire: str = "frames"
     """The protocol, by its name in `wires.py`."""
+    rate: int = 0
+    """Limit of the sent data in bytes a second, zeros not counted; 0: none."""
     token: str = ""
     address: str = ""
     port: int = 0

@@ -48,6 +48,8 @@ from ganeti.node.carrier.wires import WIRES
 
 HOLD_LOOK_S, HOLD_SAY_S = 0.2, 20.0
 """Interval at which a held answer is checked, and the sender asked to wait."""
+BURST_S = 1.0
+"""Data that a limit of the rate allowed so long ago, but that was not sent then, may follow at once."""
 Result = dict[str, Any]
 
 
@@ -124,6 +126,24 @@ class Count:
         return {"data_bytes": self.length, "sha256": self.digest(), "seconds": seconds}
 
 
+def paced(
+    pieces: Pieces,
+    rate: int,
+    *,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Pieces:
+    """Yield pieces unchanged, no more than `rate` bytes of data a second (0: any); zeros cost nothing."""
+    due = now()
+    for zeros, data in pieces:
+        length = len(data)
+        yield zeros, data
+        if rate:
+            due = max(due, now() - BURST_S) + length / rate
+            if (early_s := due - now()) > 0:
+                sleep(early_s)
+
+
 def _copy(order: StreamOrder, file: Path, source: EndOrder, sink: EndOrder) -> Result:
     """Copy the data within this node; return when it is synced."""
     count = Count(ProgressFile(file, order.total), counts_digest=order.digests)
@@ -193,7 +213,7 @@ class _Sender:
 
     def _send_pieces(self, source: Source, frames: Writer) -> None:
         self._count.position = source.position
-        pieces = self._count.counted(source.pieces())
+        pieces = self._count.counted(paced(source.pieces(), self._order.rate))
         packer = COMPRESSIONS[self._order.compress]
         if packer is None:
             for zeros, data in pieces:

@@ -132,6 +132,8 @@ class SendArgs(_End, frozen=True, kw_only=True):
     """Compress frame by frame, by the level of `pack`: zeros cost nothing."""
     digests: bool = False
     sealed: bool = True
+    rate: int = 0
+    """Limit in bytes a second; 0, and on a node of an older version: none."""
 
 
 class CopyArgs(Message, frozen=True, kw_only=True):

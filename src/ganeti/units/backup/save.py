@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.config.fill import filled_beparams, instance_spec
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
@@ -49,6 +49,8 @@ from ganeti.units.undo.transfers import AbandonBackup
 
 MIB = 1024 * 1024
 SUM_BYTES, BLOCK = 32, 64 * 1024
+BANDWIDTH_LIMIT = 100_000
+"""In MiB/s."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class LUBackupSave(InstanceUnit[OpBackupSave, SavePlan]):
 
     def check_arguments(self) -> None:
         check_place(self.op)
+        if not 0 <= self.op.bandwidth <= BANDWIDTH_LIMIT:
+            raise InputError(f"must be from 0 to {BANDWIDTH_LIMIT}", "bandwidth")
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         return [
@@ -120,7 +124,8 @@ class LUBackupSave(InstanceUnit[OpBackupSave, SavePlan]):
         place = plan.place
         begun = await ctx.call(place.node, BACKUP_BEGIN, place.args)
         self._check_space(plan, begun)
-        saving = _Saving(ctx, plan, begun.last, _point_name(ctx.now, place.points), self.op.full)
+        point, rate = _point_name(ctx.now, place.points), self.op.bandwidth * MIB
+        saving = _Saving(ctx, plan, begun.last, point, self.op.full, rate)
         info = await saving.run()
         ctx.info(f"backup {info.point}: {info.stored // MIB} MiB in {place.words}")
         return Outcome(
@@ -162,6 +167,8 @@ class _Saving:
     last: PointInfo | None
     point: str
     full: bool
+    rate: int
+    """Limit in bytes a second; 0: none."""
     has_base: bool = False
     moment: MomentBegun | None = None
 
@@ -266,12 +273,11 @@ class _Saving:
             sums=sums,
         )
 
-    @staticmethod
     def _load(
-        disk: DiskSpec, source: DiskEnd | PointEnd, target: PointEnd | SumsEnd, size: int
+        self, disk: DiskSpec, source: DiskEnd | PointEnd, target: PointEnd | SumsEnd, size: int
     ) -> Load:
         limit = size + size // 8 + SLACK
-        return Load(f"disk {disk.index}", size, limit, source, target)
+        return Load(f"disk {disk.index}", size, limit, source, target, rate=self.rate)
 
     def _manifest(self, uuids: list[str]) -> CommitPoint:
         ctx, plan = self.ctx, self.plan

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ganeti.node.carrier.program import main
+from ganeti.node.carrier.frames import Pieces
+from ganeti.node.carrier.program import BURST_S, main, paced
 
 MIB = 1024 * 1024
 
@@ -85,3 +86,26 @@ def test_failed_copy_reports_the_reason(
     assert status == 1
     assert text in error
     assert error in capfd.readouterr().err
+
+
+def test_limited_rate_holds_for_data_and_not_for_zeros() -> None:
+    now, slept = [100.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    def pieces() -> Pieces:
+        yield 0, b"x" * MIB
+        yield 64 * MIB, b""
+        yield 0, b"x" * MIB
+        now[0] += 60  # The source is slow; what was not sent meanwhile must not follow as a burst.
+        for _ in range(8):
+            yield 0, b"x" * MIB
+
+    found = list(paced(pieces(), 2 * MIB, now=lambda: now[0], sleep=sleep))
+    assert sum(zeros + len(data) for zeros, data in found) == 74 * MIB
+    assert sum(slept) == pytest.approx(0.5 + 0.5 + 8 * 0.5 - BURST_S)
+    slept.clear()
+    assert len(list(paced(pieces(), 0, now=lambda: now[0], sleep=sleep))) == 11
+    assert slept == []
