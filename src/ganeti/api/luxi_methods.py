@@ -147,6 +147,7 @@ class LuxiMethods:
             "QueryGroups": _Method(self._old_query("group"), 2, 3),
             "QueryNetworks": _Method(self._old_query("network"), 2, 3),
             "QueryExports": _Method(self._query_exports, 0, 2),
+            "QuerySchedules": _Method(self._old_query("schedule"), 2, 3),
             "QueryFilters": _Method(self._old_query("filter"), 2, 3),
             "ReplaceFilter": _Method(self._replace_filter, 5, 5),
             "DeleteFilter": _Method(self._delete_filter, 1, 1),

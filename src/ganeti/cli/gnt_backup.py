@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
+from ganeti.cli.backup_schedules import add_schedule
 from ganeti.cli.command import option
 from ganeti.cli.declared import program
 from ganeti.cli.jobs import run_job, run_opcode
@@ -189,6 +190,7 @@ def list_points(args: argparse.Namespace) -> int:
     return print_list(args, BACKUP_KIND, filter_)
 
 
+add_schedule(table)
 add_list_fields(table, EXPORT_KIND)
 
 

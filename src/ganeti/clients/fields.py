@@ -38,6 +38,30 @@ NETWORK = (
     *("free_count", "reserved_count", "map", "group_list", "inst_list", "external_reservations"),
     *_ALL_HAVE,
 )
+SCHEDULE = (
+    *(
+        "name",
+        "calendar",
+        "time_zone",
+        "next",
+        "all_instances",
+        "instances",
+        "instance_tags",
+        "groups",
+    ),
+    *(
+        "instance_count",
+        "node",
+        "target",
+        "at_once",
+        "per_node",
+        "window",
+        "bandwidth",
+        "keep_rules",
+    ),
+    *("alert_after", "paused", "owner", "running", "failing", "old", "runs"),
+    *("ctime", "mtime", "uuid", "serial_no"),
+)
 JOB_BULK = ("id", "ops", "status", "summary", "opstatus", "received_ts", "start_ts", "end_ts")
 JOB = (*JOB_BULK, "oplog", "opresult")
 FILTER = ("watermark", "priority", "predicates", "action", "reason_trail", "uuid")
@@ -48,6 +72,7 @@ BY_KIND = {
     "network": NETWORK,
     "job": JOB_BULK,
     "filter": FILTER,
+    "schedule": SCHEDULE,
 }
 """By the kind's name in queries."""
 

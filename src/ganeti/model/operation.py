@@ -121,6 +121,7 @@ PATH_FIELDS = {
     "group": "group_name",
     "network": "network_name",
     "disk": "disk",
+    "schedule": "schedule_name",
 }
 """Words in braces -> fields of opcodes."""
 

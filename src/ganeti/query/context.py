@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from ganeti.config.snapshot import Snapshot
 from ganeti.locking.manager import LockInfo
+from ganeti.model.backup_schedule import BackupRun
 from ganeti.model.job import LogEntry, OpState
 from ganeti.model.names import JobStatus
 from ganeti.model.objects import Instance, Nic, Node
@@ -147,6 +148,22 @@ class QueryContext:
             for nic in instance.nics:
                 if nic.network is not None:
                     found[nic.network].append((instance, nic))
+        return found
+
+    @cached_property
+    def backup_runs_of_schedule(self) -> Mapping[str, Sequence[BackupRun]]:
+        """Return UUID of a schedule -> the memory of its instances."""
+        found: defaultdict[str, list[BackupRun]] = defaultdict(list)
+        for run in self.snapshot.table(BackupRun).values():
+            found[run.schedule].append(run)
+        return found
+
+    @cached_property
+    def backup_runs(self) -> Mapping[str, Sequence[BackupRun]]:
+        """Return UUID of an instance -> the memory of the schedules that save it."""
+        found: defaultdict[str, list[BackupRun]] = defaultdict(list)
+        for run in self.snapshot.table(BackupRun).values():
+            found[run.instance].append(run)
         return found
 
     @cached_property

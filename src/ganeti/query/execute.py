@@ -14,9 +14,11 @@ from ganeti.config.resolve import (
     resolve_instance,
     resolve_network,
     resolve_node,
+    resolve_schedule,
 )
 from ganeti.config.snapshot import Snapshot
 from ganeti.locking.manager import LockInfo
+from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.names import ResultStatus
 from ganeti.model.objects import Instance, Network, Node, NodeGroup
@@ -36,6 +38,7 @@ from ganeti.query.fields.lock import LOCK_FIELDS
 from ganeti.query.fields.network import NETWORK_FIELDS, NetworkRow
 from ganeti.query.fields.node import NODE_FIELDS, NodeRow
 from ganeti.query.fields.os import OS_FIELDS, os_rows
+from ganeti.query.fields.schedule import SCHEDULE_FIELDS, ScheduleRow
 from ganeti.query.filter import EVERYTHING, CompiledFilter, compile_filter, listed_values
 from ganeti.query.live import LiveSource
 from ganeti.query.ordered import OrderedTables
@@ -137,6 +140,7 @@ KINDS: Mapping[str, Kind] = {
     "network": _configured(NETWORK_FIELDS, Network, NetworkRow, resolve_network),
     "backup": Kind(BACKUP_FIELDS, backup_rows, key="backup", needs=frozenset((Need.BACKUPS,))),
     "export": Kind(EXPORT_FIELDS, export_rows, key="export", needs=frozenset((Need.EXPORTS,))),
+    "schedule": _configured(SCHEDULE_FIELDS, BackupSchedule, ScheduleRow, resolve_schedule),
     "filter": Kind(FILTER_FIELDS, _filters, key="uuid", resolve=resolve_filter),
 }
 

@@ -1,11 +1,14 @@
 """gnt-backup: what it submits and prints."""
 
+import json
 from typing import Any
 
 import pytest
 
+from ganeti.cli.backup_schedules import SCHEDULE_KIND
 from ganeti.cli.gnt_backup import IMAGE_FORMATS, table
 from ganeti.cli.ovfconverter import FORMATS
+from ganeti.clients.fields import SCHEDULE
 from ganeti.images import package
 from tests.unit.cli.fake_master import FakeMaster, Run
 
@@ -95,3 +98,78 @@ def test_a_removal_names_the_instance(master: FakeMaster, run: Run) -> None:
     assert run(table, "remove", "web1.example.com")[0] == 0
     op = submitted(master)
     assert (op["OP_ID"], op["instance_name"]) == ("OP_BACKUP_REMOVE", "web1.example.com")
+
+
+SCHEDULE_INFO = {
+    **dict.fromkeys(SCHEDULE),
+    "name": "nightly", "calendar": "Mon..Fri 22:30", "time_zone": "Europe/Berlin", "all_instances": False,
+    "instances": ["web1.example.com"], "instance_tags": ["prod"], "groups": [], "at_once": 2, "per_node": 1,
+    "bandwidth": 50, "keep_rules": {"last": 0, "daily": 7}, "alert_after": 0, "paused": False, "owner": "rest:ann",
+    "runs": [
+        {"instance": "web1.example.com", "state": "failing", "last": 1e9, "backup": "20261127-180500", "due": 1.8e9,
+         "running": False, "job": 7, "failures": 1, "error": "no space"},
+        {"instance": "web2.example.com", "state": "waiting", "last": None, "backup": None, "due": None,
+         "running": True, "job": 8, "failures": 0, "error": None},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "kind", "fields"), [
+    (["add", "--calendar=daily", "--all-instances=yes", "-n", "node2", "--keep-daily=7", "nightly"], "ADD",
+     {"calendar": "daily", "all_instances": True, "node": "node2", "keep_daily": 7}),
+    (["modify", "nightly", "--instances=web1,web2", "--window=22:00-06:00", "--at-once=4"], "SET_PARAMS",
+     {"instances": ["web1", "web2"], "window": "22:00-06:00", "at_once": 4}),
+    (["pause", "nightly"], "SET_PARAMS", {"is_paused": True}),
+    (["resume", "nightly"], "SET_PARAMS", {"is_paused": False}),
+    (["remove", "nightly"], "REMOVE", {}),
+    (["run", "nightly"], "RUN", {}),
+    (["run", "nightly", "web1", "web2"], "RUN", {"instances": ["web1", "web2"]}),
+])  # fmt: skip
+def test_schedule_submits_what_it_is_given(
+    words: list[str], kind: str, fields: dict[str, Any], master: FakeMaster, run: Run
+) -> None:
+    master.job(result=["web1.example.com"] if kind == "RUN" else None)
+    code, out, _err = run(table, "schedule", *words)
+    assert (code, out) == (0, "Saving web1.example.com\n" if kind == "RUN" else "")
+    op = submitted(master)
+    assert (op["OP_ID"], op["schedule_name"]) == (f"OP_BACKUP_SCHEDULE_{kind}", "nightly")
+    given = {name: one for name, one in op.items() if one not in (None, [], 0) and name != "reason"}
+    assert given.items() >= {k: v for k, v in fields.items() if v is not False}.items()
+
+
+@pytest.mark.parametrize(("words", "why"), [
+    (["stop", "nightly"], "must be one of: list, add"),
+    (["remove"], "name the schedule"),
+    (["remove", "nightly", "--at-once=2"], "is only for add and modify"),
+    (["add", "nightly", "web1"], "only for run; use --instances"),
+])  # fmt: skip
+def test_schedule_refuses_words_without_a_meaning(
+    words: list[str], why: str, master: FakeMaster, run: Run
+) -> None:
+    code, _out, err = run(table, "schedule", *words)
+    assert code == 1
+    assert why in err
+    assert master.methods() == []
+
+
+def test_schedule_info_shows_each_instance(master: FakeMaster, run: Run) -> None:
+    asked = list(dict.fromkeys(name for line in SCHEDULE_KIND.info for name in line.fields))
+    master.replies["QuerySchedules"] = [[SCHEDULE_INFO[name] for name in asked]]
+    code, out, _err = run(table, "schedule", "info", "nightly")
+    assert code == 0
+    assert "instances web1.example.com; instances with tags prod" in out
+    assert "daily=7" in out
+    assert "failing, last backup 20261127-180500, next 2027-01-15" in out
+    assert "; job 7: no space" in out
+    assert "waiting, no backup yet, next -, job 8 runs" in out
+    master.replies["QuerySchedules"] = [[SCHEDULE_INFO[name] for name in SCHEDULE]]
+    code, out, _err = run(table, "schedule", "info", "--json")
+    assert (code, json.loads(out)[0]["owner"]) == (0, "rest:ann")
+
+
+def test_schedule_list_asks_for_the_named_ones(master: FakeMaster, run: Run) -> None:
+    master.replies["Query"] = {"fields": [], "data": []}
+    assert run(table, "schedule", "list", "nightly")[0] == 0
+    kind, fields, filter_ = master.args_of("Query")
+    assert (kind, fields[0]) == ("schedule", "name")
+    assert filter_ == ["|", ["==", "name", "nightly"]]

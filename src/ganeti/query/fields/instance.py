@@ -1,9 +1,10 @@
 """Fields of instances; the h-tools read them as well."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ganeti.model.backup_schedule import BackupRun
 from ganeti.model.instance_view import snapshot_dictionary
 from ganeti.model.names import AdminState
 from ganeti.model.params import BACKEND_PARAMS
@@ -26,6 +27,7 @@ from ganeti.query.fields.usage import usage_fields
 from ganeti.query.instance_status import PrimaryNode
 from ganeti.recovery.instance import InstanceState
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
+from ganeti.schedules.alerts import state_of, worst
 
 _TEXT, _BOOL, _NUMBER, _UNIT, _OTHER = (
     ValueKind.TEXT,
@@ -80,6 +82,15 @@ def _recovery_state(row: InstanceRow) -> str | Missing:
 
 _FIRST_VNC_PORT = 5900
 """The port of VNC's display 0."""
+
+
+def _runs(row: InstanceRow) -> Sequence[BackupRun]:
+    return row.context.backup_runs.get(row.instance.uuid, ())
+
+
+def _backup_state(row: InstanceRow) -> str | Missing:
+    found = worst(map(state_of, _runs(row)))
+    return UNAVAILABLE if found is None else found.value
 
 
 def console_dictionary(instance: str, node: str, console: ConsoleInfo) -> dict[str, Any]:
@@ -227,6 +238,20 @@ _CONFIGURED: tuple[Field[InstanceRow], ...] = (
         _TEXT,
         "Backup from which an unfinished restore has to be repeated",
         lambda r: r.instance.restoring.point if r.instance.restoring else UNAVAILABLE,
+    ),
+    Field(
+        "backup_last",
+        "LastBackup",
+        ValueKind.TIMESTAMP,
+        "Time of the last good backup by a schedule",
+        lambda r: max((run.last_good for run in _runs(r)), default=0.0) or UNAVAILABLE,
+    ),
+    Field(
+        "backup_state",
+        "BackupState",
+        _TEXT,
+        "State of the scheduled backups, the worst of all schedules: old, failing, waiting (for the first one) or good",
+        _backup_state,
     ),
     Field(
         "forthcoming",

@@ -13,6 +13,7 @@ from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
+from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.objects import Instance, InstanceUuid
 from ganeti.model.opcodes.instance_system import OpInstanceRename
 from ganeti.rpc.procedures.programs import OS_RENAME, OsRenameArgs
@@ -37,8 +38,8 @@ class RenamePlan:
 class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
     """Set the new name in the installed system, then record it, in one step.
 
-    All other references are to the instance's UUID, including those of disks: their paths keep the name under which
-    they were made.
+    All other references, except those of schedules of backups, are to the instance's UUID, including those of disks:
+    their paths keep the name under which they were made.
     """
 
     hook = "instance-rename"
@@ -113,4 +114,10 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
 
 
 def _rename(draft: Draft, uuid: InstanceUuid, name: str) -> None:
-    draft.put(replace(draft.instances[uuid], name=name))
+    """Record the name of an instance, also in the schedules of backups that have the old one."""
+    old = draft.instances[uuid]
+    draft.put(replace(old, name=name))
+    for schedule in draft.table(BackupSchedule).values():
+        if old.name in schedule.instances:
+            names = {name, *schedule.instances} - ({old.name} - {name})
+            draft.put(replace(schedule, instances=tuple(sorted(names))))

@@ -22,6 +22,7 @@ from ganeti.web.resources import (
     jobs,
     networks,
     nodes,
+    schedules,
     session,
     settings,
 )
@@ -51,6 +52,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *instances.OPERATIONS,
     *groups.OPERATIONS,
     *networks.OPERATIONS,
+    *schedules.OPERATIONS,
     *jobs.OPERATIONS,
     *session.OPERATIONS,
     *consoles.OPERATIONS,

@@ -1,0 +1,193 @@
+"""gnt-backup schedule."""
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.base.terminal import say
+from ganeti.cli.command import CommandTable
+from ganeti.cli.jobs import run_opcode
+from ganeti.cli.objects import ObjectKind, described, print_list, shown
+from ganeti.cli.opcode_options import OpOptions
+from ganeti.cli.options import JOB_OPTIONS, LIST_OPTIONS, VERBOSE
+from ganeti.cli.output import Tree, format_time, print_objects, print_tree, wanted_filter
+from ganeti.clients.fields import SCHEDULE
+from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import Argument
+
+PARAMS = OpOptions("backup_schedules.OpBackupScheduleSetParams")
+
+
+def _time(value: float | None) -> str:
+    return "-" if value is None else format_time(value)
+
+
+def _words(values: list[str] | None) -> str:
+    return ", ".join(values or ()) or "-"
+
+
+def _run_words(one: Mapping[str, Any]) -> str:
+    """Return one instance's state in one line."""
+    last = f"last backup {one['backup']}" if one["backup"] else "no backup yet"
+    running = f", job {one['job']} runs" if one["running"] and one["job"] else ""
+    error = f"; job {one['job']}: {one['error']}" if one["error"] else ""
+    return f"{one['state']}, {last}, next {_time(one['due'])}{running}{error}"
+
+
+def _runs(found: list[dict[str, Any]] | None) -> Tree:
+    return [(one["instance"], _run_words(one)) for one in found or ()] or "none"
+
+
+def _saved(all_: bool, names: list[str], tags: list[str], groups: list[str]) -> str:  # noqa: FBT001 - a field
+    """Return what a schedule saves, in words."""
+    if all_:
+        return "all instances"
+    parts = [("instances", names), ("instances with tags", tags), ("instances of groups", groups)]
+    return "; ".join(f"{what} {', '.join(of)}" for what, of in parts if of)
+
+
+def _keep(rules: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={value}" for name, value in rules.items() if value) or "all backups"
+
+
+SCHEDULE_KIND = ObjectKind(
+    query="schedule",
+    rows="Schedules",
+    listed=("name", "calendar", "next", "instance_count", "running", "failing", "old", "paused"),
+    info=(
+        shown("Schedule", "name"),
+        shown("  Saves", "all_instances", "instances", "instance_tags", "groups", value=_saved),
+        shown("  Calendar", "calendar"),
+        shown("  Time zone", "time_zone"),
+        shown("  Window", "window", value=lambda one: one or "the whole day"),
+        shown("  Paused", "paused", value=lambda one: "yes" if one else "no"),
+        shown("  Node", "node", value=lambda one: one or "the primary node of each instance"),
+        shown("  Directory", "target", value=lambda one: one or "/srv/ganeti/backup"),
+        shown("  Backups at once", "at_once"),
+        shown("  Backups at once for a node", "per_node"),
+        shown("  Bandwidth", "bandwidth", value=lambda one: f"{one} MiB/s" if one else "no limit"),
+        shown("  Keeps", "keep_rules", value=_keep),
+        shown(
+            "  Alert after",
+            "alert_after",
+            value=lambda one: f"{one} hours" if one else "twice the period",
+        ),
+        shown("  Owner", "owner"),
+        shown("  Next", "next", value=_time),
+        shown("  Instances", "runs", value=_runs),
+    ),
+    json=SCHEDULE,
+)
+
+
+def add_schedule(table: CommandTable) -> None:
+    """Add the command schedule."""
+    table.command(
+        "schedule",
+        Argument("action", "add, modify, remove, pause, resume, run, list or info"),
+        Argument("schedule_name", "name of the schedule", nargs="?", completion="schedule"),
+        Argument("names", "for run: only these instances", nargs="*", completion="instance"),
+        PARAMS,
+        *(one for one in LIST_OPTIONS if one is not VERBOSE),
+        *JOB_OPTIONS,
+    )(schedule)
+
+
+def schedule(args: argparse.Namespace) -> int:
+    """Save instances regularly: schedules of incremental backups, and what they keep.
+
+    add needs --calendar, and what is saved: --instances, --instance-tags, --groups or --all-instances=yes. These add
+    up. An instance that is created later is saved, too, if its tag, its group or its name fits. modify changes the
+    given options, pause and resume stop and continue a schedule, and remove removes it, but no backup. list shows all
+    schedules, info also the state of each instance.
+
+    The calendar has the form of systemd, for example 'daily', 'hourly', 'Mon..Fri 22:30' or '*-*~01 04:00' (the last
+    day of each month), in the zone of --time-zone. A due backup begins within --window, and while fewer than
+    --at-once of the schedule and fewer than --per-node of the instance's node run. The jobs have low priority. A
+    backup that fails is repeated after 5 minutes, and then after growing pauses. Times that were missed, because no
+    master ran, the schedule was paused or its window was closed, are made up for by one backup. run saves at once,
+    also outside of the window.
+
+    The backups are those of 'gnt-backup save': in --target on --node, by default in /srv/ganeti/backup on the primary
+    node of each instance. After a move, the backups on the former node stay there until 'gnt-backup prune' removes
+    them. The --keep options are those of 'gnt-backup prune', which runs after each backup. Without them, all
+    backups stay.
+
+    'gnt-cluster verify' reports an instance whose last good backup is older than --alert-after (default: twice the
+    longest period). 'gnt-instance list -o name,backup_last,backup_state' shows the state of each instance.
+    """
+    if args.action == "list":
+        return _list(args)
+    if args.action not in _ACTIONS:
+        raise InputError(
+            f"{args.action!r:.40} must be one of: list, {', '.join(_ACTIONS)}", "action"
+        )
+    if args.action not in ("add", "modify") and PARAMS.given(args):
+        raise InputError("is only for add and modify", next(iter(PARAMS.given(args))))
+    if args.names and args.action != "run":
+        raise InputError("names of instances are only for run; use --instances", "names")
+    if args.action != "info" and not args.schedule_name:
+        raise InputError("name the schedule; gnt-backup schedule list shows all", "schedule_name")
+    return _ACTIONS[args.action](args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    names = [one for one in (args.schedule_name, *args.names) if one]
+    return print_list(args, SCHEDULE_KIND, wanted_filter("name", names, args.filter))
+
+
+def _info(args: argparse.Namespace) -> int:
+    names = [args.schedule_name] if args.schedule_name else []
+    asked = dict.fromkeys(name for line in SCHEDULE_KIND.info for name in line.fields)
+    fields = list(SCHEDULE) if args.is_json else list(asked)
+    with LuxiClient() as client:
+        rows = client.rows(SCHEDULE_KIND.rows, names, fields)
+    if args.is_json:
+        return print_objects(fields, rows)
+    found = [dict(zip(fields, row, strict=True)) for row in rows]
+    print_tree([described(SCHEDULE_KIND.info, one) for one in found])
+    return 0
+
+
+def _add(args: argparse.Namespace) -> int:
+    return _run(args, "Add", **PARAMS.given(args))
+
+
+def _modify(args: argparse.Namespace) -> int:
+    return _run(args, "SetParams", **PARAMS.given(args))
+
+
+def _remove(args: argparse.Namespace) -> int:
+    return _run(args, "Remove")
+
+
+def _pause(args: argparse.Namespace) -> int:
+    return _run(args, "SetParams", is_paused=True)
+
+
+def _resume(args: argparse.Namespace) -> int:
+    return _run(args, "SetParams", is_paused=False)
+
+
+def _run_now(args: argparse.Namespace) -> int:
+    return _run(args, "Run", instances=args.names or None)
+
+
+def _run(args: argparse.Namespace, kind: str, **given: Any) -> int:
+    op = OpOptions(f"backup_schedules.OpBackupSchedule{kind}").kind
+    result = run_opcode(op(schedule_name=args.schedule_name, **given), args)
+    for name in result or ():
+        say(f"{'Would save' if args.dry_run else 'Saving'} {name}")
+    return 0
+
+
+_ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "add": _add,
+    "modify": _modify,
+    "remove": _remove,
+    "pause": _pause,
+    "resume": _resume,
+    "run": _run_now,
+    "info": _info,
+}
