@@ -16,6 +16,7 @@ from ganeti.base.errors import InputError
 from ganeti.base.terminal import escaped
 from ganeti.config.changes import CHANGED_BY, ChangedObject
 from ganeti.config.kinds import kind_of
+from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.opcode_table import parse_opcode
 from ganeti.protocols.luxi import Answer, Request, error_from_wire
 from ganeti.recovery.power import PowerResult
@@ -90,6 +91,18 @@ class MasterAudit:
                 "device": device,
                 "seconds": round(seconds, 3),
                 "why": escaped(result.detail, TEXT_LIMIT),
+            }
+        )
+
+    def scheduled(self, schedule: BackupSchedule, instance: str, job_id: int) -> None:
+        """Record a job that a schedule has begun, under the name of the schedule's owner."""
+        self._append(
+            {
+                "user": schedule.owner,
+                "method": "schedule",
+                "path": f"schedule {schedule.name}, instance {instance}",
+                "status": "done",
+                "jobs": [job_id],
             }
         )
 

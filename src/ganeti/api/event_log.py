@@ -25,9 +25,11 @@ from ganeti.jobs.reading import read_stored
 from ganeti.jobs.record import JOB_KIND, LiveJob
 from ganeti.jobs.states import status_of
 from ganeti.model import wire
+from ganeti.model.backup_schedule import BackupRun
 from ganeti.model.job import StoredJob
 from ganeti.model.names import JobStatus
 from ganeti.model.objects import Cluster, Instance, Network, Node, NodeGroup
+from ganeti.schedules.alerts import state_of
 from ganeti.store.backend import StateHistory
 from ganeti.store.interface import Delete, LogEntry, NotInLog, Operation, Position, Put
 
@@ -37,6 +39,7 @@ PASSING_LIMIT = 1_000
 NUMBER = re.compile(r"([0-9]{1,10})-([0-9]{1,10})(?:-([0-9]{1,6}))?")
 
 _NAMES = {KINDS[kind].name: kind for kind in (Instance, Node, NodeGroup, Network, Cluster)}
+_RUNS = KINDS[BackupRun].name
 _PASSING = (JobStatus.WAITING, JobStatus.CANCELING)
 
 
@@ -210,12 +213,31 @@ def _of_operations(operations: Sequence[Operation]) -> list[tuple[str, Mapping[s
         if operation.kind == JOB_KIND and not is_removed:
             stored = read_stored(operation.value, StoredJob, what=f"job {operation.key}")
             found.append(("job", _shown_job(stored, status_of(stored))))
+        elif operation.kind == _RUNS and not is_removed:
+            run = wire.decode(operation.value, BackupRun, what=f"backup {operation.key}")
+            found.append(("backup", _shown_run(run)))
         elif operation.kind in _NAMES:
             shown = wire.decode(operation.value, _Shown, what=f"{operation.kind} {operation.key}")
             change = "added" if shown.serial_no == 1 else "changed"
             change = "removed" if is_removed else change
             found.append((operation.kind, {**msgspec.structs.asdict(shown), "change": change}))
     return found
+
+
+def _shown_run(run: BackupRun) -> dict[str, Any]:
+    """Return what an event shows of one instance's backups by one schedule."""
+    return {
+        "uuid": run.uuid,
+        "name": run.name,
+        "serial_no": run.serial_no,
+        "schedule": run.schedule,
+        "instance": run.instance,
+        "state": state_of(run).value,
+        "running": run.is_live,
+        "job": run.job or None,
+        "last": run.last_good or None,
+        "error": run.error or None,
+    }
 
 
 def _is_passing(job: LiveJob) -> bool:

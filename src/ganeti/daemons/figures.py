@@ -6,7 +6,9 @@ from typing import Any
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.queue import JobQueue
 from ganeti.locking.manager import LockManager
+from ganeti.model.backup_schedule import BackupRun, BackupSchedule
 from ganeti.rpc.client import RpcClient
+from ganeti.schedules.alerts import state_of
 from ganeti.store.backend import StateBackend
 
 
@@ -36,5 +38,22 @@ def figures(
         "instances": dict(instances),
         "nodes": dict(nodes),
         "groups": len(snapshot.groups),
+        "schedules": _schedules(snapshot),
         "calls": {name: one.shown() for name, one in rpc.timings.items()},
     }
+
+
+def _schedules(snapshot: Snapshot) -> dict[str, Any]:
+    """Return name of a schedule -> its failed jobs, its instances by state, and each one's last good backup."""
+    found: dict[str, Any] = {
+        one.uuid: {"failures": 0, "states": Counter[str](), "last": {}}
+        for one in snapshot.table(BackupSchedule).values()
+    }
+    for run in snapshot.table(BackupRun).values():
+        one, instance = found.get(run.schedule), snapshot.instances.get(run.instance)
+        if one is not None and instance is not None:
+            one["failures"] += run.all_failures
+            one["states"][state_of(run).value] += 1
+            one["last"][instance.name] = run.last_good
+    names = {one.uuid: one.name for one in snapshot.table(BackupSchedule).values()}
+    return {names[uuid]: one for uuid, one in found.items()}

@@ -36,6 +36,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import SsconfDistributor
 from ganeti.config.transaction import Draft
 from ganeti.daemons.announcer import EpochAnnouncer, register_states
+from ganeti.daemons.backup_schedules import BackupScheduler
 from ganeti.daemons.built_in_allocator import BuiltInAllocator
 from ganeti.daemons.candidate_resources import CandidateResources, open_servers
 from ganeti.daemons.candidates import NodeDirectory, RpcVoters
@@ -216,6 +217,9 @@ class MasterServices:
         self._begin(renewal)
         self._begin(power)
         self._begin(recovery)
+        self._begin(
+            BackupScheduler(config, queue, clock=self._clock, ids=self._ids, audit=self._audit)
+        )
         self._begin(ConfdCopies(config, rpc, lambda: resources.confd_keys()[0]))
         self._begin(MasterAddress(config, rpc, lease.epoch))
         self._start_rest(config, rpc)

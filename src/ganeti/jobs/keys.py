@@ -44,6 +44,11 @@ class Keys:
             )
         return self._ids.get(key) or self._ids.get(stem)  # an earlier version stored no digest
 
+    def id_of(self, key: str) -> int | None:
+        """Return the id of the job with this key; None if there is none, or its submission has not ended."""
+        answer = self._ids.get(key)
+        return answer.result() if answer and answer.done() and not answer.exception() else None
+
     def _know(self, key: str, answer: asyncio.Future[int]) -> None:
         self._ids[key] = answer
         stem, has_digest, _ = key.partition(DIGEST)

@@ -326,6 +326,10 @@ class JobQueue:
         job = self._jobs.get(job_id)
         return None if job is None else self._view(job)
 
+    def id_of(self, key: str) -> int | None:
+        """Return the id of the job of the queue that was submitted with a key; None without one."""
+        return self._keys.id_of(key)
+
     def greatest_id(self) -> int:
         """Return the greatest id that was ever given to a job; 0 without any."""
         return self._submission.greatest_id

@@ -77,6 +77,7 @@ class VerifyCode(enum.StrEnum):
         Subject.INSTANCE,
         "a parameter is missing",
     )
+    EINSTANCEBACKUP = "EINSTANCEBACKUP", Subject.INSTANCE, "its last good backup is too old"
     ENODEDRBD = "ENODEDRBD", Subject.NODE, "DRBD devices have faults"
     ENODEDRBDVERSION = "ENODEDRBDVERSION", Subject.NODE, "nodes have different versions of DRBD"
     ENODEDRBDHELPER = "ENODEDRBDHELPER", Subject.NODE, "the DRBD helper is not the cluster's"

@@ -41,7 +41,12 @@ _PLAIN = {
 async def metrics(call: Call) -> Text:
     """Return all figures."""
     found: Mapping[str, Any] = await call.services.master.ask("QueryFigures")
-    lines = [*_of_master(found), *_of_calls(found.get("calls") or {}), *_of_server(call)]
+    lines = [
+        *_of_master(found),
+        *_of_schedules(found.get("schedules") or {}),
+        *_of_calls(found.get("calls") or {}),
+        *_of_server(call),
+    ]
     return Text("\n".join(lines) + "\n", CONTENT_TYPE)
 
 
@@ -86,6 +91,31 @@ def _of_master(found: Mapping[str, Any]) -> Iterator[str]:
     for name, text in _PLAIN.items():
         yield from _head(name, text)
         yield f"ganeti_{name} {_number(found.get(name, 0))}"
+
+
+def _of_schedules(schedules: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Return the figures of schedules; the last backups of the first `INSTANCES_LIMIT` instances."""
+    labels = {name: f'schedule="{_escaped(name)}"' for name in sorted(schedules)}
+    yield from _head("backup_failures_total", "failed jobs of schedules of backups", "counter")
+    for name, label in labels.items():
+        yield f"ganeti_backup_failures_total{{{label}}} {_number(schedules[name]['failures'])}"
+    yield from _head("backup_instances", "instances by the state of their scheduled backups")
+    for name, label in labels.items():
+        for state, count in sorted(schedules[name]["states"].items()):
+            of = f'{label},state="{_escaped(state)}"'
+            yield f"ganeti_backup_instances{{{of}}} {_number(count)}"
+    last = [
+        (f'{label},instance="{_escaped(instance)}"', at)
+        for name, label in labels.items()
+        for instance, at in sorted(schedules[name]["last"].items())
+    ]
+    yield from _head("backup_instances_omitted", "last backups beyond the limit of this page")
+    yield f"ganeti_backup_instances_omitted {max(len(last) - INSTANCES_LIMIT, 0)}"
+    text = "time of the last good scheduled backup; 0: none"
+    yield from _head("backup_last_success_timestamp_seconds", text)
+    for label, at in last[:INSTANCES_LIMIT]:
+        # As a whole number: the precision of other figures is some seconds here.
+        yield f"ganeti_backup_last_success_timestamp_seconds{{{label}}} {int(at)}"
 
 
 def _of_calls(calls: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -36,6 +36,13 @@ from tests.support.state_history import StateHistory
 from tests.unit.query.cluster import FakeJob, FakeJobs, FakeNodes, locks, snapshot
 
 FIGURES: dict[str, Any] = {
+    "schedules": {
+        "nightly": {
+            "failures": 3,
+            "states": {"good": 1, "old": 1},
+            "last": {"web1.example.com": 1_795_000_000.5, "web2.example.com": 0.0},
+        }
+    },
     "queue": {"jobs": 3, "queued": 1, "running": 2, "waiters": 0},
     "instances": {"up": 2},
     "position": 7,

@@ -9,17 +9,18 @@ from ganeti.api.event_log import GATHER_S, EventLog
 from ganeti.base.ids import RandomIds
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
-from ganeti.config.transaction import Draft
+from ganeti.config.transaction import Draft, put_row
 from ganeti.jobs.record import LOG_KIND, LiveJob
 from ganeti.jobs.states import Event
+from ganeti.model.backup_schedule import BackupRun
 from ganeti.model.job import OpState, StoredJob
 from ganeti.model.names import JobStatus
-from ganeti.model.objects import Network, NetworkUuid
+from ganeti.model.objects import InstanceUuid, Network, NetworkUuid
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.model.progress import JobProgress
 from ganeti.simulation.faulty_store import FaultyStore
 from ganeti.store.backend import become_master
-from ganeti.store.interface import Put, Transaction
+from ganeti.store.interface import Delete, Put, Transaction
 from tests.support.predictable import FrozenClock
 from tests.support.state_history import StateHistory, job_row
 from tests.unit.query.cluster import job, snapshot
@@ -139,6 +140,30 @@ async def test_progress_of_a_running_job_is_sent_once_with_its_last_values() -> 
     assert content["progress"]["percent"] == 20.0
     live.progress = None
     assert (await history.events.after("1-1", 0))["events"] == []
+
+
+async def test_states_of_scheduled_backups_are_events() -> None:
+    history = StateHistory(1)
+    run = BackupRun(
+        uuid="5b8b4f3c-6a43-4d3e-9c93-bbbbbbbbbbbb",
+        name="nightly web1.example.com",
+        schedule="5b8b4f3c-6a43-4d3e-9c93-cccccccccccc",
+        instance=InstanceUuid("5b8b4f3c-6a43-4d3e-9c93-dddddddddddd"),
+        since=1.0,
+        times="daily UTC",
+        due=2.0,
+        decided=1.0,
+        job=7,
+        failures=1,
+        error="no space",
+    )
+    history.happens(put_row(run))
+    history.happens(put_row(run), Delete("backup-run", run.uuid))
+    [[_number, kind, content]] = (await history.events.after("0-0"))["events"]
+    assert kind == "backup"
+    assert (content["name"], content["state"], content["job"], content["error"]) == (
+        "nightly web1.example.com", "failing", 7, "no space"
+    )  # fmt: skip
 
 
 async def test_changes_of_the_configuration_are_events() -> None:

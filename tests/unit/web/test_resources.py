@@ -32,7 +32,7 @@ BODIES: list[Any] = [None, [], {"OP_ID": "OP_TEST_DELAY"}]
 WORDS = {
     "node": "node1", "instance": "web1", "group": "default", "network": "net1", "job": "1",
     "snapshot": "s1",
-    "point": "20261127-080000",
+    "point": "20261127-080000", "schedule": "nightly",
     "filter": "0a", "disk": "0", "resource": "node",
 }  # fmt: skip
 SLOW = {"/2/os", "/2/events", "/2/instances/{instance}/screenshot"}
@@ -582,6 +582,10 @@ async def test_metrics_have_all_figures(rig: RestRig) -> None:
     assert 'ganeti_jobs{state="queued"} 1' in text
     assert 'ganeti_rpc_seconds_bucket{procedure="node_info",le="+Inf"} 3' in text
     assert "ganeti_position 7" in text
+    assert 'ganeti_backup_failures_total{schedule="nightly"} 3' in text
+    assert 'ganeti_backup_instances{schedule="nightly",state="old"} 1' in text
+    name = "ganeti_backup_last_success_timestamp_seconds"
+    assert f'{name}{{schedule="nightly",instance="web1.example.com"}} 1795000000' in text
     assert "ganeti_rest_connections 1" in text
     for line in text.splitlines():
         assert line.startswith("#") or line.rpartition(" ")[2].replace(".", "").isdecimal()

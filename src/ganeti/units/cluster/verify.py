@@ -20,6 +20,7 @@ from ganeti.model.opcodes.cluster import (
 )
 from ganeti.model.verify_codes import VerifyCode
 from ganeti.units.base import LogicalUnit
+from ganeti.units.cluster.backup_findings import backup_findings
 from ganeti.units.cluster.disk_findings import (
     detached_findings,
     known_places,
@@ -197,6 +198,8 @@ class LUClusterVerifyConfig(VerifyUnit[OpClusterVerifyConfig]):
             await self.report(ctx, "Verifying fencing devices", devices)
         if status.nodes:
             ok = await self.report(ctx, "Verifying automatic recovery", recovery) and ok
+        backups = backup_findings(snapshot, ctx.now)
+        ok = await self.report(ctx, "Verifying scheduled backups", backups) and ok
         left = pending_undo_findings(snapshot, ctx.services.pending_undo())
         await self.report(ctx, "Verifying what jobs left undone", left)
         return Outcome(ok)
