@@ -37,6 +37,7 @@ BASES: dict[str, dict[str, Any]] = {
     "OP_NODE_FENCED": {"confirm": True},
     "OP_BACKUP_PRUNE": {"node": "node1.example.com", "keep_last": 1},
     "OP_BACKUP_DRILL": {"node": "node1.example.com"},
+    "OP_BACKUP_SCHEDULE_ADD": {"schedule_name": "nightly", "calendar": "daily"},
 }  # fmt: skip
 """Sound bodies that differ from `REQUIRED`."""
 SECONDARY = {"pnode": "node1.example.com", "disk_template": "drbd", "disks": [{"size": 1}]}

@@ -10,7 +10,9 @@ import pytest
 
 from ganeti.base.errors import GanetiError, HostError
 from ganeti.node.backups.directory import opened
-from tests.support.backup_store import BLOCK, BackupStore, Crashed, changed, crash_at
+from ganeti.node.backups.ends import open_point
+from ganeti.node.carrier.order import PointOrder
+from tests.support.backup_store import BLOCK, DISK, BackupStore, Crashed, changed, crash_at
 
 pytestmark = pytest.mark.requirement("G11", "G3")
 
@@ -237,3 +239,19 @@ def test_backup_on_an_outdated_one_is_refused(store: BackupStore) -> None:
                     | {"point": "20261128-000000", "parent": first.point, "disks": ()}
                 )
             )
+
+
+def test_retention_during_a_restore_changes_nothing_of_the_restored_bytes(
+    store: BackupStore,
+) -> None:
+    states = with_three(store)
+    first, second, _last = store.names()
+    order = PointOrder(directory=str(store.path), point=second, disk=DISK)
+    with open_point(order, len(states[1])) as source:
+        found = bytearray()
+        for number, (zeros, data) in enumerate(source.pieces()):
+            if number == 1:  # A schedule removes the backup that is read, and the one below it.
+                store.prune(first, second)
+            found += bytes(zeros) or bytes(data)
+    assert bytes(found) == states[1]
+    store.verify()
