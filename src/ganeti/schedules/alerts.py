@@ -1,5 +1,6 @@
 """Judges whether the backups of an instance are recent enough. Pure."""
 
+import math
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -19,12 +20,16 @@ class BackupState(StrEnum):
     GOOD = "good"
 
 
-def is_old(schedule: BackupSchedule, run: BackupRun, now: float) -> bool:
-    """Return whether the last good backup, or the beginning without one, is too long ago."""
+def limit_s(schedule: BackupSchedule, now: float) -> float:
+    """Return the age at which a last good backup is too old; none is good if this node does not know the time zone."""
     try:
-        limit = schedule.alert_after_s(now)
-    except InputError:  # The master's node does not know the time zone.
-        return True
+        return schedule.alert_after_s(now)
+    except InputError:
+        return -math.inf
+
+
+def is_old(run: BackupRun, limit: float, now: float) -> bool:
+    """Return whether the last good backup, or the beginning without one, is too long ago."""
     return now - (run.last_good or run.since) > limit
 
 

@@ -4,6 +4,7 @@ A memory whose job was never submitted (the master died in between) has a key th
 live, and the backup is decided again. So no death of a master loses a backup or makes it twice.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from ganeti.base.errors import InputError
 from ganeti.model.backup_schedule import BackupRun, BackupSchedule
 from ganeti.model.calendar import next_after, parse_window, zone_named
 from ganeti.model.objects import InstanceUuid
-from ganeti.schedules.alerts import is_old
+from ganeti.schedules.alerts import is_old, limit_s
 
 PAUSES_S = (300.0, 900.0, 2700.0, 7200.0, 21600.0)
 """Between the end of a failed job and the next attempt; the last one repeats."""
@@ -116,15 +117,20 @@ def decide(
 ) -> Decision:
     """Return what has ended, what begins, and when to decide again."""
     by_uuid = {one.uuid: one for one in schedules}
+    times = {one.uuid: one.times for one in schedules}
+    limits = {one.uuid: limit_s(one, now) for one in schedules}
     runs, forgotten = dict[str, BackupRun](), list[BackupRun]()
     before = {one.uuid: one for one in memory}
     for old in memory:
         run = _followed(old, facts, by_uuid.get(old.schedule), now)
         if run.is_live or _is_covered(run, by_uuid, facts):
             schedule = by_uuid.get(run.schedule)
-            runs[run.uuid] = (
-                run if schedule is None else _judged(_timed(run, schedule, now), schedule, now)
-            )
+            if schedule is not None:
+                if run.times != times[schedule.uuid] or run.decided > now + SET_BACK_S:
+                    run = _timed(run, schedule, now)
+                if run.is_old != (old_now := is_old(run, limits[schedule.uuid], now)):
+                    run = replace(run, is_old=old_now)
+            runs[run.uuid] = run
         else:
             forgotten.append(old)
     for schedule, guest in islice(_new(schedules, runs, facts), MOST_CHANGES + 1):
@@ -132,7 +138,7 @@ def decide(
         runs[made.uuid] = made
     starts, wake = _starts(by_uuid, runs, facts, now)
     runs.update((one.run.uuid, one.run) for one in starts)
-    changed = [run for run in runs.values() if run != before.get(run.uuid)]
+    changed = [run for run in runs.values() if run is not before.get(run.uuid)]
     changed.sort(key=lambda run: not run.is_live or run.job > 0)  # The jobs to submit come first.
     kept = changed[:MOST_CHANGES]
     if len(changed) + len(forgotten) > MOST_CHANGES:
@@ -214,8 +220,6 @@ def _timed(run: BackupRun, schedule: BackupSchedule, now: float) -> BackupRun:
     """Return the memory after a change of the schedule or of the clock."""
     if run.times != schedule.times:
         return replace(run, times=schedule.times, due=_next(schedule, now), decided=now)
-    if run.decided <= now + SET_BACK_S:
-        return run
     return replace(
         run,
         due=_next(schedule, now),
@@ -224,12 +228,6 @@ def _timed(run: BackupRun, schedule: BackupSchedule, now: float) -> BackupRun:
         ended=min(run.ended, now),
         last_good=min(run.last_good, now),
     )
-
-
-def _judged(run: BackupRun, schedule: BackupSchedule, now: float) -> BackupRun:
-    """Return the memory with the present answer to whether the last good backup is too old."""
-    old = is_old(schedule, run, now)
-    return run if run.is_old == old else replace(run, is_old=old)
 
 
 def _starts(
@@ -244,18 +242,18 @@ def _starts(
     of_node = Counter(
         facts.guests[run.instance].node for run in live if run.instance in facts.guests
     )
-    found, wakes = list[Start](), list[float]()
-    idle = [run for run in runs.values() if not run.is_live]
-    for run in sorted(idle, key=lambda one: _rank(one, now)):
+    found, due, wake = list[Start](), list[BackupRun](), math.inf
+    for run in runs.values():
+        begins = None if run.is_live else _begins(run, schedules[run.schedule], now)
+        if begins is not None and begins > now:
+            wake = min(wake, begins)
+        elif begins is not None:
+            due.append(run)
+    for run in sorted(due, key=lambda one: _rank(one, now)):
         schedule, guest = schedules[run.schedule], facts.guests[run.instance]
-        begins = _begins(run, schedule, now)
-        if begins is None:
-            continue
-        if begins > now:
-            wakes.append(begins)
-        elif len(found) == MOST_CHANGES:
+        if len(found) == MOST_CHANGES:
             break
-        elif (
+        if (
             of_schedule[schedule.uuid] < schedule.at_once
             and of_node[guest.node] < schedule.per_node
         ):
@@ -263,7 +261,7 @@ def _starts(
             of_node[guest.node] += 1
             begun = replace(run, attempt=run.attempt + 1, job=0, began=now, decided=now)
             found.append(Start(schedule, begun, guest))
-    return found, min(wakes, default=None)
+    return found, None if wake == math.inf else wake
 
 
 def _rank(run: BackupRun, now: float) -> tuple[bool, int, float, str]:
@@ -272,7 +270,7 @@ def _rank(run: BackupRun, now: float) -> tuple[bool, int, float, str]:
 
 
 def _begins(run: BackupRun, schedule: BackupSchedule, now: float) -> float | None:
-    """Return the time at which a backup may begin, which is past if it may begin now; None if it is not due."""
+    """Return the time at which a backup may begin, or at which its window is looked at; None if it never is due."""
     if run.is_requested and not run.failures:
         return now
     if schedule.is_paused and not run.is_requested:
@@ -281,12 +279,10 @@ def _begins(run: BackupRun, schedule: BackupSchedule, now: float) -> float | Non
     if due is None:
         return None
     begins = max(due, _retry(run, now))
-    if run.is_requested:
+    if run.is_requested or begins > now or not schedule.window:
         return begins
     window, zone = parse_window(schedule.window), _zone(schedule)
-    if window is None or window.has(zone, max(begins, now)):
-        return begins
-    return window.next_begin(zone, max(begins, now))
+    return begins if window is None or window.has(zone, now) else window.next_begin(zone, now)
 
 
 def _retry(run: BackupRun, now: float) -> float:

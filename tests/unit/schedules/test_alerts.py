@@ -6,7 +6,15 @@ import pytest
 
 from ganeti.model.backup_schedule import BackupRun, BackupSchedule
 from ganeti.model.objects import InstanceUuid
-from ganeti.schedules.alerts import BackupState, is_old, problem, state_of, words_of_age, worst
+from ganeti.schedules.alerts import (
+    BackupState,
+    is_old,
+    limit_s,
+    problem,
+    state_of,
+    words_of_age,
+    worst,
+)
 
 DAY_S, NOW = 86400.0, 1_796_040_000.0
 
@@ -23,17 +31,17 @@ def run(**given: Any) -> BackupRun:
 
 def test_threshold_is_twice_the_period_unless_the_schedule_has_one() -> None:
     two_days, weekly = run(last_good=NOW - 2 * DAY_S), schedule(calendar="weekly")
-    assert not is_old(schedule(), two_days, NOW)
-    assert is_old(schedule(), two_days, NOW + 1)
-    assert is_old(schedule(alert_after=47), two_days, NOW)
-    assert not is_old(weekly, two_days, NOW + 12 * DAY_S)
-    assert is_old(weekly, two_days, NOW + 12 * DAY_S + 1)
-    assert is_old(schedule(time_zone="Europe/Atlantis"), run(last_good=NOW), NOW)
+    assert not is_old(two_days, limit_s(schedule(), NOW), NOW)
+    assert is_old(two_days, limit_s(schedule(), NOW), NOW + 1)
+    assert is_old(two_days, limit_s(schedule(alert_after=47), NOW), NOW)
+    assert not is_old(two_days, limit_s(weekly, NOW), NOW + 12 * DAY_S)
+    assert is_old(two_days, limit_s(weekly, NOW), NOW + 12 * DAY_S + 1)
+    assert is_old(run(last_good=NOW), limit_s(schedule(time_zone="Europe/Atlantis"), NOW), NOW)
 
 
 def test_instance_without_a_backup_waits_before_that_is_a_problem() -> None:
-    assert not is_old(schedule(), run(since=NOW - DAY_S), NOW)
-    assert is_old(schedule(), run(), NOW)
+    assert not is_old(run(since=NOW - DAY_S), limit_s(schedule(), NOW), NOW)
+    assert is_old(run(), limit_s(schedule(), NOW), NOW)
 
 
 def test_state_is_the_worst_that_holds() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.backup_schedule import BackupRun, BackupSchedule
-from ganeti.schedules.alerts import is_old, problem
+from ganeti.schedules.alerts import is_old, limit_s, problem
 from ganeti.units.cluster.findings import Finding
 
 
@@ -13,7 +13,11 @@ def backup_findings(snapshot: Snapshot, now: float) -> Iterator[Finding]:
     schedules = snapshot.table(BackupSchedule)
     for run in snapshot.table(BackupRun).values():
         schedule, instance = schedules.get(run.schedule), snapshot.instances.get(run.instance)
-        if schedule is not None and instance is not None and is_old(schedule, run, now):
+        if (
+            schedule is not None
+            and instance is not None
+            and is_old(run, limit_s(schedule, now), now)
+        ):
             text = problem(schedule, run, now)
             yield Finding("EINSTANCEBACKUP", "instance", instance.name, text)
     for schedule in schedules.values():
