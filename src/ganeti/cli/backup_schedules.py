@@ -68,6 +68,7 @@ SCHEDULE_KIND = ObjectKind(
         shown("  Backups at once for a node", "per_node"),
         shown("  Bandwidth", "bandwidth", value=lambda one: f"{one} MiB/s" if one else "no limit"),
         shown("  Keeps", "keep_rules", value=_keep),
+        shown("  Boots backups", "drill", value=lambda one: one or "never"),
         shown(
             "  Alert after",
             "alert_after",
@@ -113,6 +114,9 @@ def schedule(args: argparse.Namespace) -> int:
     node of each instance. After a move, the backups on the former node stay there until 'gnt-backup prune' removes
     them. The --keep options are those of 'gnt-backup prune', which runs after each backup. Without them, all
     backups stay.
+
+    --drill boots the first backup after each time of another calendar, as 'gnt-backup drill' does; the backup is good
+    only if the guest shows --drill-expect. Older backups are removed only after that.
 
     'gnt-cluster verify' reports an instance whose last good backup is older than --alert-after (default: twice the
     longest period). 'gnt-instance list -o name,backup_last,backup_state' shows the state of each instance.

@@ -59,7 +59,17 @@ SCHEDULE = (
         "bandwidth",
         "keep_rules",
     ),
-    *("alert_after", "paused", "owner", "running", "failing", "old", "runs"),
+    *(
+        "drill",
+        "drill_expect",
+        "alert_after",
+        "paused",
+        "owner",
+        "running",
+        "failing",
+        "old",
+        "runs",
+    ),
     *("ctime", "mtime", "uuid", "serial_no"),
 )
 JOB_BULK = ("id", "ops", "status", "summary", "opstatus", "received_ts", "start_ts", "end_ts")

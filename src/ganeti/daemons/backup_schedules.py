@@ -21,6 +21,7 @@ from ganeti.jobs.view import JobView
 from ganeti.model.backup_schedule import BackupRun, BackupSchedule, rules_of
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
+from ganeti.model.opcodes.drills import OpBackupDrill
 from ganeti.model.opcodes.points import OpBackupPrune, OpBackupSave
 from ganeti.schedules.alerts import problem
 from ganeti.schedules.decide import Decision, Facts, Guest, JobFact, Start, decide
@@ -204,7 +205,7 @@ class BackupScheduler:
 
 
 def ops_of(snapshot: Snapshot, start: Start, now_ns: int) -> list[OpCode]:
-    """Return the opcodes of a scheduled backup: save, and prune if the schedule has rules."""
+    """Return the opcodes of a scheduled backup: save, drill if one is due, and prune if the schedule has rules."""
     schedule, guest = start.schedule, start.guest
     node = snapshot.nodes.get(schedule.node or guest.node)
     why = f"schedule {schedule.name} of {schedule.owner}"
@@ -217,8 +218,13 @@ def ops_of(snapshot: Snapshot, start: Start, now_ns: int) -> list[OpCode]:
         "reason": [(SOURCE, why, now_ns)],
     }
     save = OpBackupSave(**common, bandwidth=schedule.bandwidth)
-    rules = rules_of(schedule)
-    return [save, OpBackupPrune(**common, **rules)] if rules else [save]
+    ops: list[OpCode] = [save]
+    if start.run.drills:
+        expect: dict[str, Any] = {"expect": schedule.drill_expect} if schedule.drill_expect else {}
+        ops.append(OpBackupDrill(**common, **expect))
+    if rules := rules_of(schedule):
+        ops.append(OpBackupPrune(**common, **rules))
+    return ops
 
 
 def fact_of(view: JobView) -> JobFact:
@@ -226,7 +232,10 @@ def fact_of(view: JobView) -> JobFact:
     if not view.status.is_final:
         return JobFact(view.id, is_ended=False)
     save = view.ops[0]
-    is_saved = save.status is JobStatus.SUCCESS and isinstance(save.result, dict)
+    drills = [state for state in view.ops if isinstance(state.op, OpBackupDrill)]
+    is_saved = isinstance(save.result, dict) and all(
+        state.status is JobStatus.SUCCESS for state in (save, *drills)
+    )
     return JobFact(
         view.id,
         is_ended=True,

@@ -43,6 +43,10 @@ class BackupSchedule(Stored, frozen=True, kw_only=True):
     keep_weekly: int = 0
     keep_monthly: int = 0
     keep_yearly: int = 0
+    drill: str = ""
+    """A calendar expression: a backup that begins after one of its times is booted as well; empty: never."""
+    drill_expect: str = ""
+    """The text on the console that shows that the guest lives; empty: that of `gnt-backup drill`."""
     alert_after: int = 0
     """Age in hours at which the last good backup is too old; 0: twice the period."""
     is_paused: bool = False
@@ -63,8 +67,8 @@ class BackupSchedule(Stored, frozen=True, kw_only=True):
 
     @property
     def times(self) -> str:
-        """Return what decides when it is due."""
-        return f"{self.calendar} {self.time_zone}"
+        """Return what decides when backups and drills are due."""
+        return f"{self.calendar} {self.time_zone} {self.drill}".rstrip()
 
     def alert_after_s(self, now: float) -> float:
         """Return the age at which the last good backup is too old."""
@@ -92,6 +96,8 @@ class BackupRun(Stored, frozen=True, kw_only=True):
     """The next time at which a backup is due, or a past one that has not been served; None: never again."""
     decided: float
     """The time at which `due` was decided: a clock that shows less was set back."""
+    drill_due: float | None = None
+    """The time after which the next backup is booted as well; None: never."""
     is_requested: bool = False
     """Whether an administrator has asked for a backup now."""
     attempt: int = 0
@@ -118,6 +124,11 @@ class BackupRun(Stored, frozen=True, kw_only=True):
     @property
     def is_live(self) -> bool:
         return self.began > 0
+
+    @property
+    def drills(self) -> bool:
+        """Return whether the live job boots its backup as well."""
+        return self.drill_due is not None and self.drill_due <= self.began
 
     @property
     def key(self) -> str:

@@ -53,18 +53,21 @@ def next_after(calendar: str, zone: str, at: float) -> float | None:
     return next((when for one in times if (when := one.timestamp()) > at), None)
 
 
-def check_calendar(calendar: str, zone: str, now: float) -> None:
+def check_calendar(calendar: str, zone: str, now: float, field: str = "calendar") -> None:
     """Refuse expressions that are wrong, that never occur, or that occur too often; InputError."""
     zone_named(zone)
     if len(calendar) > LENGTH_LIMIT:
-        raise InputError(f"has more than {LENGTH_LIMIT} characters", "calendar")
-    times = _following(calendar, zone, now)
+        raise InputError(f"has more than {LENGTH_LIMIT} characters", field)
+    try:
+        times = _following(calendar, zone, now)
+    except InputError as err:
+        raise InputError(err.message.partition(": ")[2] or err.message, field) from err
     if not times:
-        raise InputError(f"{calendar!r} does not occur any more", "calendar")
+        raise InputError(f"{calendar!r} does not occur any more", field)
     if any(later - one < SHORTEST_PERIOD_S for one, later in pairwise(times)):
         raise InputError(
             f"{calendar!r} occurs more than once in {SHORTEST_PERIOD_S / 60:.0f} minutes",
-            "calendar",
+            field,
         )
 
 

@@ -42,7 +42,7 @@ class Guest:
 
 @dataclass(frozen=True)
 class JobFact:
-    """A job of a schedule; `point` is the backup that it has made, whatever came after."""
+    """A job of a schedule; `point` is the good backup that it has made: booted, if the job does that."""
 
     id: int
     is_ended: bool
@@ -104,6 +104,7 @@ def new_run(schedule: BackupSchedule, guest: Guest, uuid: str, now: float) -> Ba
         since=now,
         times=schedule.times,
         due=_next(schedule, now),
+        drill_due=_next_drill(schedule, now),
         decided=now,
     )
 
@@ -191,6 +192,10 @@ def _next(schedule: BackupSchedule, at: float) -> float | None:
     return next_after(schedule.calendar, _zone(schedule), at)
 
 
+def _next_drill(schedule: BackupSchedule, at: float) -> float | None:
+    return next_after(schedule.drill, _zone(schedule), at) if schedule.drill else None
+
+
 def _followed(
     run: BackupRun, facts: Facts, schedule: BackupSchedule | None, now: float
 ) -> BackupRun:
@@ -204,25 +209,33 @@ def _followed(
         job = JobFact(run.job, is_ended=True, error=f"job {run.job} is lost")
     if not job.is_ended:
         return run if run.job == job.id else replace(run, job=job.id)
+    drills = run.drills
     run = replace(run, job=job.id, began=0.0, ended=now, error=job.error)
     if job.error:
         run = replace(run, failures=run.failures + 1, all_failures=run.all_failures + 1)
     if not job.point:
         return run
     # The backup is good even if the removal of older ones has failed.
-    due = _next(schedule, run.decided) if schedule else None
-    return replace(
-        run, failures=0, last_good=job.made, point=job.point, due=due, is_requested=False
-    )
+    if schedule is not None:
+        drill_due = _next_drill(schedule, run.decided) if drills else run.drill_due
+        run = replace(run, due=_next(schedule, run.decided), drill_due=drill_due)
+    return replace(run, failures=0, last_good=job.made, point=job.point, is_requested=False)
 
 
 def _timed(run: BackupRun, schedule: BackupSchedule, now: float) -> BackupRun:
     """Return the memory after a change of the schedule or of the clock."""
     if run.times != schedule.times:
-        return replace(run, times=schedule.times, due=_next(schedule, now), decided=now)
+        return replace(
+            run,
+            times=schedule.times,
+            due=_next(schedule, now),
+            drill_due=_next_drill(schedule, now),
+            decided=now,
+        )
     return replace(
         run,
         due=_next(schedule, now),
+        drill_due=_next_drill(schedule, now),
         decided=now,
         since=min(run.since, now),
         ended=min(run.ended, now),

@@ -24,6 +24,9 @@ from ganeti.model.opcodes.instance import OpInstanceRemove
 from ganeti.model.opcodes.instance_system import OpInstanceRename
 from ganeti.model.opcodes.node import OpNodeRemove
 from ganeti.model.opcodes.points import OpBackupPrune, OpBackupSave
+from ganeti.rpc.procedures.backups import PrunePoints
+from ganeti.rpc.procedures.drills import DrillArgs, DrillResult
+from ganeti.rpc.procedures.form import Nothing
 from ganeti.simulation.faulty_store import Crash, Refuse
 from ganeti.simulation.virtual_time import LoopClock
 from ganeti.units.cluster.backup_findings import backup_findings
@@ -139,6 +142,8 @@ def failed_saves(master: Master) -> int:
     (add(per_node=0), "per_node", "from 1"),
     (add(keep_daily=-1), "keep_daily", "from 0"),
     (add(bandwidth=-1), "bandwidth", "from 0"),
+    (add(drill="sometimes"), "drill", "not a calendar expression"),
+    (add(drill_expect="a\nb"), "drill_expect", "one line"),
     (add(alert_after=-1), "alert_after", "from 0"),
     (modify(calendar="daily"), None, "there is no schedule 's'"),
     (OpBackupScheduleRemove(schedule_name="s"), None, "there is no schedule 's'"),
@@ -362,15 +367,13 @@ def isinstance_save(master: Master, job_id: int) -> bool:
 async def test_failed_prune_leaves_a_good_backup_and_an_error(master: Master, world: World) -> None:
     await with_instance(master)
     succeeded(await master.run(add(keep_last=1)))
-    prune = backup_node(world, 2).on_backup_prune
 
-    def broken(_args: Any) -> Any:
-        raise HostError("read-only file system")
+    def broken(args: PrunePoints) -> Nothing:
+        raise HostError(f"read-only file system: {args.target}")
 
-    backup_node(world, 2).on_backup_prune = broken  # type: ignore[method-assign,assignment]
+    backup_node(world, 2).on_backup_prune = broken  # type: ignore[method-assign]  # this node cannot remove
     async with scheduling(master):
         await asyncio.sleep(2.5 * HOUR_S)
-    backup_node(world, 2).on_backup_prune = prune  # type: ignore[method-assign]
     run = run_of(master)
     assert run.last_good > 0
     assert run.failures == 0
@@ -379,3 +382,34 @@ async def test_failed_prune_leaves_a_good_backup_and_an_error(master: Master, wo
     view = master.queue.view(run.job)
     assert view is not None
     assert fact_of(view).point == run.point
+
+
+async def test_due_drill_decides_whether_a_backup_is_good(master: Master, world: World) -> None:
+    await with_instance(master)
+    node, boots = backup_node(world, 2), [False]
+    real = node.on_backup_drill
+
+    def drilled(args: DrillArgs) -> DrillResult:
+        return real(args) if boots[0] else DrillResult(problem="300 s passed", lines=[])
+
+    node.on_backup_drill = drilled  # type: ignore[method-assign]  # its guests boot when the test says so
+    succeeded(await master.run(add(drill="10:30", drill_expect="ready", keep_last=1)))
+    async with scheduling(master):
+        await asyncio.sleep(HOUR_S)
+        first = run_of(master)
+        assert (first.failures, first.point) == (0, points(world)[-1].info.point)
+        await asyncio.sleep(HOUR_S / 2)
+        failing = run_of(master)
+        assert failing.failures >= 1
+        assert failing.point == first.point
+        assert "did not pass" in failing.error
+        assert len(points(world)) == 1 + failing.failures, (
+            "nothing is removed before a drill succeeds"
+        )
+        boots[0] = True
+        await asyncio.sleep(HOUR_S)
+    run = run_of(master)
+    assert (run.failures, run.error, run.point) == (0, "", points(world)[-1].info.point)
+    assert [one.expect for one in node.drills] == ["ready"]
+    # The newest backup that has passed a drill stays although only the last one is to be kept.
+    assert len(points(world)) <= 2

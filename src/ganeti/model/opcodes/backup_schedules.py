@@ -69,6 +69,13 @@ class ScheduleParams(OnSchedule, frozen=True, kw_only=True):
         None
     )
     keep_yearly: Annotated[int | None, Field("keep the last backup of N years", metavar="N")] = None
+    drill: Annotated[str | None, Field(
+        "boot the first backup after each of these times in a throw-away guest, for example 'weekly'; 'none' (the"
+        " default): never", metavar="EXPRESSION"
+    ), RefersTo.NOTHING] = None  # fmt: skip
+    drill_expect: Annotated[str | None, Field(
+        "text on the serial console that such a guest must show; default: 'login:'", metavar="TEXT"
+    ), RefersTo.NOTHING] = None  # fmt: skip
     alert_after: Annotated[int | None, Field(
         "age in hours at which the last good backup is too old; 0 (the default): twice the period of the calendar",
         metavar="HOURS"

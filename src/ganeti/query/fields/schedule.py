@@ -99,6 +99,10 @@ _FIELDS: tuple[Field[ScheduleRow], ...] = (
     Field("keep", "Keep", _TEXT, "Rules that keep backups", lambda r: retention_words(r.schedule.retention)),
     Field("keep_rules", "KeepRules", _OTHER, "Numbers of backups that each rule keeps",
         lambda r: dict(vars(r.schedule.retention))),
+    Field("drill", "Drill", _TEXT, "When backups are booted in a throw-away guest",
+        lambda r: r.schedule.drill or UNAVAILABLE),
+    Field("drill_expect", "DrillExpect", _TEXT, "Text that such a guest must show",
+        lambda r: r.schedule.drill_expect or UNAVAILABLE),
     Field("alert_after", "AlertAfter", _NUMBER, "Age in hours at which the last good backup is too old; 0: twice the"
         " period", lambda r: r.schedule.alert_after),
     Field("paused", "Paused", _BOOL, "Whether it begins no backups", lambda r: r.schedule.is_paused),

@@ -50,6 +50,12 @@ class DrillPlan:
     machine: Machine
 
 
+def check_expected(text: str, field: str) -> None:
+    """Refuse a text that no console shows."""
+    if not text.isprintable() or not text.strip() or len(text) > LONGEST_TEXT:
+        raise InputError(f"must be one line of at most {LONGEST_TEXT} printable characters", field)
+
+
 class LUBackupDrill(OnName[OpBackupDrill, DrillPlan]):
     """Boot a backup; the node ends the guest with the program that watches it."""
 
@@ -62,10 +68,7 @@ class LUBackupDrill(OnName[OpBackupDrill, DrillPlan]):
             raise InputError(f"must be from {LEAST_MEMORY} to {MOST_MEMORY} MiB", "memory")
         if not 1 <= op.timeout <= LONGEST_S:
             raise InputError(f"must be from 1 to {LONGEST_S} seconds", "timeout")
-        if not op.expect.isprintable() or not op.expect.strip() or len(op.expect) > LONGEST_TEXT:
-            raise InputError(
-                f"must be one line of at most {LONGEST_TEXT} printable characters", "expect"
-            )
+        check_expected(op.expect, "expect")
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         """Not that of the instance, which works on meanwhile: what is open of a backup stays readable."""

@@ -30,6 +30,7 @@ from ganeti.model.opcodes.backup_schedules import (
     ScheduleParams,
 )
 from ganeti.schedules.decide import Guest, covers, new_run
+from ganeti.units.backup.drill import check_expected
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.requests import check_tags
@@ -41,7 +42,15 @@ RUN_LIMIT = 90
 _KEEP = ("keep_last", "keep_hourly", "keep_daily", "keep_weekly", "keep_monthly", "keep_yearly")
 _FROM_ZERO = ("bandwidth", "alert_after", *_KEEP)
 _FROM_ONE = ("at_once", "per_node")
-_PLAIN = ("calendar", "time_zone", "all_instances", "is_paused", *_FROM_ZERO, *_FROM_ONE)
+_PLAIN = (
+    "calendar",
+    "time_zone",
+    "drill_expect",
+    "all_instances",
+    "is_paused",
+    *_FROM_ZERO,
+    *_FROM_ONE,
+)
 
 
 def guests_of(view: View) -> dict[str, Guest]:
@@ -70,6 +79,8 @@ def _check_params(op: ScheduleParams) -> None:
             raise InputError(f"must be from {least} to {NUMBER_LIMIT}", name)
     if op.window is not None and op.window != ANYWHERE:
         parse_window(op.window)
+    if op.drill_expect:
+        check_expected(op.drill_expect, "drill_expect")
     if op.target and not is_absolute_path(op.target):
         raise InputError("must be an absolute path", "target")
     for tag in op.instance_tags or ():
@@ -90,8 +101,9 @@ def _requested(view: View, op: ScheduleParams) -> dict[str, Any]:
         given["node"] = node
     if op.target is not None:
         given["target"] = op.target or None
-    if op.window is not None:
-        given["window"] = "" if op.window == ANYWHERE else op.window
+    for name in ("window", "drill"):
+        if (text := getattr(op, name)) is not None:
+            given[name] = "" if text == ANYWHERE else text
     return given
 
 
@@ -102,6 +114,8 @@ def _sorted(words: Sequence[str]) -> tuple[str, ...]:
 def _check_schedule(schedule: BackupSchedule, now: float) -> None:
     """Refuse a schedule that would never save anything; InputError."""
     check_calendar(schedule.calendar, schedule.time_zone, now)
+    if schedule.drill:
+        check_calendar(schedule.drill, schedule.time_zone, now, "drill")
     if not any(
         (schedule.all_instances, schedule.instances, schedule.instance_tags, schedule.groups)
     ):
