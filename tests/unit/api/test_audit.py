@@ -9,6 +9,7 @@ from ganeti.api.audit import OBJECTS_LIMIT, MasterAudit
 from ganeti.api.luxi_methods import AUDITED
 from ganeti.api.luxi_server import Caller
 from ganeti.config.changes import HIDDEN, ChangedObject
+from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.protocols.luxi import Answer, Request
 from tests.support.predictable import FrozenClock
 from tests.unit.api.masters import Master
@@ -110,3 +111,13 @@ async def test_changing_requests_are_recorded_and_queries_are_not() -> None:
         await methods.answer(Request(method, args), CALLER)
     told = [(request.method, answer.success) for _, request, answer in master.audit.told]
     assert told == [("SubmitJob", True), ("SubmitJob", False), ("SetDrainFlag", True)]
+
+
+def test_scheduled_backup_is_recorded_under_the_name_of_its_owner(
+    audit: MasterAudit, path: Path
+) -> None:
+    schedule = BackupSchedule(uuid="u", name="nightly", calendar="daily", owner="rest:ann")
+    audit.scheduled(schedule, "web1.example.com", 7)
+    [found] = written(path)
+    assert (found["user"], found["jobs"]) == ("rest:ann", [7])
+    assert found["path"] == "schedule nightly, instance web1.example.com"

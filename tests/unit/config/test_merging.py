@@ -33,6 +33,7 @@ from ganeti.config.merging.plan import (
 from ganeti.config.reservations import PORTS
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.upgrade import Reader
+from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.job_filter import FilterAction, JobFilter
 from ganeti.model.objects import Cluster, Instance, Network, NetworkUuid, Nic, NodeRow
 from ganeti.model.recovery import NodeState
@@ -409,6 +410,14 @@ def test_tags_lists_and_filters_of_the_cluster_are_decided() -> None:
     mixed = MergeOptions(default=Choice.OURS, choices={Part.TAGS: Choice.KEEP})
     assert merge(ours, [theirs], mixed).cluster.tags == ("blue",)
     assert not merge(ours, [theirs], mixed).snapshot.table(JobFilter)
+
+
+def test_schedules_of_backups_are_named_and_not_merged() -> None:
+    uuid = "00000000-0000-4000-e000-000000000002"
+    schedule = BackupSchedule(uuid=uuid, name="nightly", calendar="daily", all_instances=True)
+    plan = merge(cluster(1), [changed(cluster(2), schedule)])
+    assert any("are not merged: nightly;" in one for one in texts(plan, Severity.NOTE))
+    assert not plan.snapshot.table(BackupSchedule)
 
 
 def test_other_parameters_of_the_cluster_are_noted() -> None:

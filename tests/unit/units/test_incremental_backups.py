@@ -332,3 +332,14 @@ async def test_damaged_backup_blocks_the_start_until_another_is_restored(master:
     succeeded(await master.run(restore(point=first)))
     succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
     succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
+
+
+async def test_limit_of_the_bandwidth_reaches_the_sender_and_has_bounds(master: Master) -> None:
+    await with_data(master)
+    succeeded(await master.run(save(bandwidth=5)))
+    rates = {
+        call.args.rate for call in master.rpc.changing_calls if call.procedure == "stream_send"
+    }
+    assert rates == {5 * 1024 * 1024}
+    _name, (text, _code) = failed(await master.run(save(bandwidth=-1)))
+    assert text.startswith("bandwidth: ")

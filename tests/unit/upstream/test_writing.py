@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.base.errors import InputError
+from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.objects import (
     Cluster,
     DetachedDisk,
@@ -67,6 +68,15 @@ def test_the_file_of_another_cluster_is_refused() -> None:
     other["cluster"]["uuid"] = sample.GUEST
     with pytest.raises(InputError, match="belongs to another cluster"):
         document_of(objects(), other)
+
+
+def test_schedules_of_backups_are_named_and_left_out() -> None:
+    uuid = "00000000-0000-4000-e000-000000000002"
+    schedule = BackupSchedule(uuid=uuid, name="nightly", calendar="daily", all_instances=True)
+    written, report = document_of((*objects(), schedule), original())
+    [found] = report.decisions
+    assert (found.verdict, found.what) == (Verdict.KEPT, "schedule nightly")
+    assert uuid not in str(written)
 
 
 def test_free_ports_are_the_unused_ones() -> None:
