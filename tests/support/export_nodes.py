@@ -1,13 +1,14 @@
 """Model nodes that also have exports, snapshots and streams of disks, for tests of backups."""
 
 import asyncio
+import dataclasses
 import hashlib
 from dataclasses import dataclass, field
 
 from ganeti.base.errors import HostError, InputError, StorageError
 from ganeti.base.identifiers import host_name
 from ganeti.model.names import Consistency
-from ganeti.protocols.export_description import parse_description
+from ganeti.protocols.export_description import format_description, parse_description
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.exports import (
     DumpCheck,
@@ -15,14 +16,17 @@ from ganeti.rpc.procedures.exports import (
     ExportContent,
     ExportListing,
     FinishExportArgs,
+    StoredFile,
+    StoredImages,
 )
 from ganeti.rpc.procedures.form import Nothing
-from ganeti.rpc.procedures.images import ConvertArgs, ImageArgs
+from ganeti.rpc.procedures.images import ConvertArgs, ImageArgs, ImageFileArgs, StoreArgs
 from ganeti.rpc.procedures.programs import OsInfo
 from ganeti.rpc.procedures.snapshots import SnapshotsTaken, TakeSnapshotsArgs
 from ganeti.rpc.procedures.streams import (
     CanSnapshot,
     DiskOf,
+    DumpEnd,
     Output,
     OutputArgs,
     ReceiveArgs,
@@ -40,6 +44,7 @@ from ganeti.simulation.nodes.storage import path_of
 from ganeti.simulation.virtual_time import LoopClock
 
 MIB = 1024 * 1024
+_NUMBERS = {"maxmem": 512, "minmem": 512, "vcpus": 2}
 
 
 @dataclass
@@ -66,6 +71,13 @@ class ExportNode(ModelNode):
     waits_until: dict[str, float] = field(default_factory=dict)
     exports: dict[str, Export] = field(default_factory=dict)
     unfinished: dict[str, Export] = field(default_factory=dict)
+    copies: dict[str, Export] = field(default_factory=dict)
+    """The image store: directory -> the copy."""
+    storing: dict[str, Export] = field(default_factory=dict)
+    touched: set[str] = field(default_factory=set)
+    """Directories of images whose files have changed since they were complete."""
+    image_files: dict[str, str] = field(default_factory=dict)
+    """Files that were made of images."""
     images: dict[str, Export] = field(default_factory=dict)
     """Images of machines by their paths, as the exports that they become."""
     image_changes: bool = False
@@ -109,7 +121,7 @@ class ExportNode(ModelNode):
         self._check_key(args.key_name)
         if args.disk is not None:
             self._check_disk(args.disk.instance.disks[args.disk.index])
-        elif args.dump is not None and args.dump.export not in self.unfinished:
+        elif args.dump is not None and args.dump.export not in self._made(args.dump):
             raise HostError("there is no export that is being made")
         self.receiving[args.token] = args
         self.waits_until[args.token] = LoopClock().time() + args.wait_s
@@ -157,7 +169,7 @@ class ExportNode(ModelNode):
 
     def _read(self, args: SendArgs) -> str:
         if args.dump is not None:
-            return self.exports[args.dump.export].files[args.dump.file]
+            return self._kept(args.dump)[args.dump.export].files[args.dump.file]
         assert args.disk is not None
         if args.disk.snapshot:
             return self.snapshots[args.disk.snapshot]
@@ -169,7 +181,7 @@ class ExportNode(ModelNode):
 
     def _write(self, args: ReceiveArgs, content: str) -> None:
         if args.dump is not None:
-            self.unfinished[args.dump.export].files[args.dump.file] = content
+            self._made(args.dump)[args.dump.export].files[args.dump.file] = content
         elif args.disk is not None:
             disk = args.disk.instance.disks[args.disk.index]
             self._check_disk(disk)
@@ -201,33 +213,41 @@ class ExportNode(ModelNode):
 
     # --- exports ---
 
+    def _kept(self, args: ExportArgs | FinishExportArgs | DumpEnd) -> dict[str, Export]:
+        return self.copies if args.stored else self.exports
+
+    def _made(self, args: ExportArgs | FinishExportArgs | DumpEnd) -> dict[str, Export]:
+        return self.storing if args.stored else self.unfinished
+
     def on_export_list(self, args: Nothing) -> ExportListing:
         return ExportListing(names=sorted(self.exports), free=self.export_space)
 
     def on_export_info(self, args: ExportArgs) -> ExportContent:
-        found = self.exports.get(host_name(args.export, "export"))
+        place = self._made(args) if args.unfinished else self._kept(args)
+        found = place.get(host_name(args.export, "export"))
         if found is None:
             raise HostError(f"export {args.export} does not exist on this node")
         sizes = {name: len(content) for name, content in found.files.items()}
-        return ExportContent(config=found.config, files=sizes)
+        return ExportContent(config=found.config, files=sizes, allocated=7)
 
     def on_export_begin(self, args: ExportArgs) -> Nothing:
-        self.unfinished[args.export] = Export()
+        self._made(args)[args.export] = Export()
         return Nothing()
 
     def on_export_finish(self, args: FinishExportArgs) -> Nothing:
-        new = self.unfinished.pop(args.export, None)
+        new = self._made(args).pop(args.export, None)
         if new is None:
             raise HostError(f"no unfinished export of {args.export} exists")
-        self.exports[args.export] = Export(args.config, new.files)
+        self._kept(args)[args.export] = Export(args.config, new.files)
+        self.touched.discard(args.export)
         return Nothing()
 
     def on_export_remove(self, args: ExportArgs) -> Nothing:
-        (self.unfinished if args.unfinished else self.exports).pop(args.export, None)
+        (self._made(args) if args.unfinished else self._kept(args)).pop(args.export, None)
         return Nothing()
 
     def on_export_verify(self, args: ExportArgs) -> list[DumpCheck]:
-        found = self.exports.get(args.export)
+        found = self._kept(args).get(args.export)
         if found is None:
             raise HostError(f"export {args.export} does not exist on this node")
         return [
@@ -256,6 +276,43 @@ class ExportNode(ModelNode):
         if found.config != args.config or self.image_changes:
             raise HostError("image: changed after it was checked")
         self.unfinished[args.export].files.update(found.files)
+        return Nothing()
+
+    def on_image_store(self, args: StoreArgs) -> Nothing:
+        found = self.images.get(args.source)
+        if found is None:
+            raise HostError(f"{args.source} is not below a directory that this node allows")
+        if self.image_changes:
+            raise HostError("image: changed after it was checked")
+        export = parse_description(found.config)
+        disks = tuple(
+            dataclasses.replace(
+                disk,
+                dump=f"disk{number}.raw",
+                sha256=digest(found.files.get(f"disk{number}.raw", "")),
+            )
+            for number, disk in enumerate(export.disks)
+        )
+        config = format_description(dataclasses.replace(export, disks=disks), _NUMBERS)
+        files = {disk.dump: found.files.get(disk.dump, "") for disk in disks}
+        self.storing[args.export] = Export(config, files)
+        return Nothing()
+
+    def on_image_store_list(self, args: Nothing) -> StoredImages:
+        found = {
+            name: {
+                disk.dump: StoredFile(length=disk.size * MIB, unchanged=name not in self.touched)
+                for disk in parse_description(one.config).disks
+                if disk.dump in one.files
+            }
+            for name, one in self.copies.items()
+        }
+        return StoredImages(images=found, free=self.export_space)
+
+    def on_image_write(self, args: ImageFileArgs) -> Nothing:
+        if args.path in self.image_files:
+            raise HostError(f"path: {args.path} exists")
+        self.image_files[args.path] = f"{args.format} of {args.export}"
         return Nothing()
 
     def on_export_pack(self, args: ExportArgs) -> Nothing:

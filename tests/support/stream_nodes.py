@@ -14,7 +14,7 @@ from ganeti.guest_os.scripts import OsScripts
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.node import exports, streams
 from ganeti.node.carrier.keys import TransferKeys
-from ganeti.node.export_directory import ExportDirectory
+from ganeti.node.export_directory import ExportDirectories
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.streams import Streams
 from ganeti.node.tasks import Tasks
@@ -87,7 +87,7 @@ class Node:
         self.tasks = Tasks(self.paths.tasks, SystemClock())
         disks, locks = partial(device, self.paths), InstanceLocks()
         self.scripts = OsScripts(self.paths.os_search_path, self.paths.log / "os", self.tasks, run)
-        exported = ExportDirectory(self.paths.exports)
+        exported = ExportDirectories.of_node(self.paths)
         self.keys = TransferKeys(self.paths.transfer_keys, SystemClock())
         self.streams = Streams(
             self.paths, self.tasks, disks, locks, self.scripts, self.keys, exported

@@ -28,7 +28,7 @@ from ganeti.model import wire
 from ganeti.model.backup_schedule import BackupRun
 from ganeti.model.job import StoredJob
 from ganeti.model.names import JobStatus
-from ganeti.model.objects import Cluster, Instance, Network, Node, NodeGroup
+from ganeti.model.objects import Cluster, Image, Instance, Network, Node, NodeGroup
 from ganeti.schedules.alerts import state_of
 from ganeti.store.backend import StateHistory
 from ganeti.store.interface import Delete, LogEntry, NotInLog, Operation, Position, Put
@@ -38,7 +38,7 @@ GATHER_S = 0.02
 PASSING_LIMIT = 1_000
 NUMBER = re.compile(r"([0-9]{1,10})-([0-9]{1,10})(?:-([0-9]{1,6}))?")
 
-_NAMES = {KINDS[kind].name: kind for kind in (Instance, Node, NodeGroup, Network, Cluster)}
+_NAMES = {KINDS[kind].name: kind for kind in (Instance, Node, NodeGroup, Network, Image, Cluster)}
 _RUNS = KINDS[BackupRun].name
 _PASSING = (JobStatus.WAITING, JobStatus.CANCELING)
 

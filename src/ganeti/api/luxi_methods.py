@@ -146,6 +146,7 @@ class LuxiMethods:
             "QueryNodes": _Method(self._old_query("node"), 2, 3),
             "QueryGroups": _Method(self._old_query("group"), 2, 3),
             "QueryNetworks": _Method(self._old_query("network"), 2, 3),
+            "QueryImages": _Method(self._old_query("image"), 2, 3),
             "QueryExports": _Method(self._query_exports, 0, 2),
             "QuerySchedules": _Method(self._old_query("schedule"), 2, 3),
             "QueryFilters": _Method(self._old_query("filter"), 2, 3),

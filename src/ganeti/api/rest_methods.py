@@ -25,7 +25,7 @@ MAKE_LINK = "MakeLoginLink"
 MAY = frozenset({
     "SubmitJobAs", "CancelJob", "ChangeJobPriority", "WaitForJobChange", "WaitForEvents",
     *("Query", "QueryFields", "QueryJobs", "QueryInstances", "QueryNodes", "QueryGroups"),
-    *("QueryNetworks", "QueryFilters", "QueryClusterInfo", "QueryTags"),
+    *("QueryNetworks", "QueryImages", "QueryFilters", "QueryClusterInfo", "QueryTags"),
     *("QueryStateNumber", "QueryFigures", "QueryHaStatus"),
     *("ReplaceFilter", "DeleteFilter"),
     *("InstanceScreenshot", "OpenConsole", "QueryOverview", "QueryImpact", "QueryHistory"),

@@ -185,7 +185,7 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     yield from candidates(paths.merge, paths.merge_lock, paths.export_backup)
     yield held(paths.watcher_pause)
     yield from (held(path, Access(ROOT, ROOT, 0o700)) for path in (paths.tasks, paths.history))
-    yield held(paths.disk_copies)
+    yield from map(held, (paths.disk_copies, paths.image_store))
     yield held(paths.disk_grants, Access(ROOT, ROOT, 0o600))
     # One-time keys of a join, and a backup for a merge.
     yield held(data / "join-*")

@@ -182,6 +182,11 @@ class Paths(NamedTuple):
         return self.below("/srv/ganeti/export")
 
     @property
+    def image_store(self) -> Path:
+        """Return the directory of this node's copies of images."""
+        return self.below("/srv/ganeti/image-store")
+
+    @property
     def ssconf(self) -> Path:
         """Return a link to the directory of the current ssconf set."""
         return self.data / "ssconf"

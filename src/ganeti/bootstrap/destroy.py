@@ -27,8 +27,11 @@ def is_member(paths: Paths) -> bool:
 
 
 def prepared(paths: Paths) -> list[Path]:
-    """Return the files that an administrator has put on this host for its future cluster."""
-    files = (paths.cluster_domain_secret, paths.rapi_users, paths.rapi_openid)
+    """Return what is on this host for its future cluster: files of an administrator, and copies of images.
+
+    A merge takes over the images of the other clusters.
+    """
+    files = (paths.cluster_domain_secret, paths.rapi_users, paths.rapi_openid, paths.image_store)
     return [path for path in files if path.exists()]
 
 

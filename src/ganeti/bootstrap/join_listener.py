@@ -246,7 +246,7 @@ async def _main(args: argparse.Namespace) -> int:
         # The node daemon first: it may be starting the others on request of a master.
         for name in (NODED, MASTERD, MOND):
             await daemons.stop(name)
-        forget_cluster(paths)
+        forget_cluster(paths, keep=(paths.image_store,))
     check_not_member(paths, "run 'ganeti-node-join --reset' here to leave that cluster")
     make_directories(paths, [])
     name = host_name(args.name or hostname(), "name")

@@ -13,6 +13,7 @@ _NAMES = {
     "group": "gnt-group list --no-headers -o name",
     "network": "gnt-network list --no-headers -o name",
     "schedule": "gnt-backup schedule list --no-headers -o name",
+    "image": "gnt-image list --no-headers -o name",
     "filter": "gnt-filter list --no-headers -o uuid",
     "job": "gnt-job list --no-headers -o id",
     "user": "gnt-cluster list-users --no-headers --separator=' ' | cut -d' ' -f1",

@@ -17,6 +17,7 @@ from ganeti.cli.options import FORCE, JOB_OPTIONS, LIST_OPTIONS
 from ganeti.cli.output import wanted_filter
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.compression import COMPRESSIONS, NONE
+from ganeti.model.image_source import SOURCE_FORMATS
 from ganeti.model.operation import INSTANCE, Argument
 from ganeti.protocols.query_language import both
 
@@ -45,7 +46,6 @@ NODE = option(
     "-n", "--node", dest="target_node", metavar="NODE", required=True, completion="node",
     help="node that stores the export",
 )  # fmt: skip
-IMAGE_FORMATS = ("auto", "raw", "qcow2", "vmdk", "ova", "ovf")
 
 
 @table.command("export", INSTANCE, NODE, OpOptions("backup.OpBackupExport"), FORCE, *JOB_OPTIONS)
@@ -71,7 +71,7 @@ def export(args: argparse.Namespace) -> int:
     "import",
     INSTANCE,
     OpOptions(
-        "instance.OpInstanceCreate", without=("start", "no_install", "explain")
+        "instance.OpInstanceCreate", without=("start", "no_install", "explain", "image")
     ),
     option("-n", "--node", metavar="NODE[:SECONDARY]", completion="node",
            help="primary node, and the secondary node of mirrored disks"),
@@ -86,7 +86,7 @@ def export(args: argparse.Namespace) -> int:
            help="create the instance from this backup of it, or of the instance that --src-dir names"),
     option("--image", dest="image", metavar="FILE", completion="file",
            help="import a machine image from --src-node; it must be below a directory listed in image-paths"),
-    option("--format", dest="src_format", choices=IMAGE_FORMATS,
+    option("--format", dest="src_format", choices=SOURCE_FORMATS,
            help="format of the image; default: detected from its header"),
     option("--identify-defaults", dest="identify_defaults", action="store_true",
            help="use the cluster's defaults where the export has the same values"),

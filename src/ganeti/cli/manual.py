@@ -15,6 +15,7 @@ PROGRAMS = (
     "gnt-instance",
     "gnt-group",
     "gnt-network",
+    "gnt-image",
     "gnt-filter",
     "gnt-os",
     "gnt-backup",

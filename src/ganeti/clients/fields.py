@@ -71,6 +71,10 @@ SCHEDULE = (
         "runs",
     ),
     *("ctime", "mtime", "uuid", "serial_no"),
+IMAGE = (
+    *("name", "description", "size", "stored", "disk.sizes", "disk.sha256", "disk_size"),
+    *("firmware", "cloud_init", "beparams", "nic_count", "node_list"),
+    *_ALL_HAVE,
 )
 JOB_BULK = ("id", "ops", "status", "summary", "opstatus", "received_ts", "start_ts", "end_ts")
 JOB = (*JOB_BULK, "oplog", "opresult")
@@ -80,6 +84,7 @@ BY_KIND = {
     "node": NODE,
     "group": GROUP,
     "network": NETWORK,
+    "image": IMAGE,
     "job": JOB_BULK,
     "filter": FILTER,
     "schedule": SCHEDULE,

@@ -115,6 +115,11 @@ class Reservations:
         if not self._take(job_id, "host name", name):
             raise self._promised("host name", name, ErrorCode.EXISTS)
 
+    def take_image(self, job_id: int, name: str) -> None:
+        """Reserve the name of a new image."""
+        if not self._take(job_id, "image name", name):
+            raise self._promised("image name", name, ErrorCode.EXISTS)
+
     def release(self, job_id: int) -> None:
         """Release all reservations of a job; does nothing if it has none."""
         for thing in self._of_job.pop(job_id, ()):

@@ -9,7 +9,7 @@ from ganeti.base.suggestions import did_you_mean
 from ganeti.config.view import View
 from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.job_filter import JobFilter
-from ganeti.model.objects import Instance, Network, Node, NodeGroup
+from ganeti.model.objects import Image, Instance, Network, Node, NodeGroup
 
 Host = TypeVar("Host", Node, Instance)
 
@@ -43,6 +43,15 @@ def resolve_network(view: View, text: str) -> Network:
     if found is None:
         name = text if is_uuid(text.lower()) else plain_name(text, "network name")
         raise _unknown("network", name, view.networks)
+    return found
+
+
+def resolve_image(view: View, text: str) -> Image:
+    """Return the image that `text` names; images have no short names."""
+    found = view.images.get(text.lower()) or view.image_by_name(text)
+    if found is None:
+        name = text if is_uuid(text.lower()) else plain_name(text, "image name")
+        raise _unknown("image", name, view.images)
     return found
 
 
@@ -107,7 +116,7 @@ def _by_short_name(hosts: Mapping[str, Host], text: str, what: str) -> Host:
 
 
 def _unknown(
-    what: str, text: str, known: Mapping[str, Node | Instance | NodeGroup | Network]
+    what: str, text: str, known: Mapping[str, Node | Instance | NodeGroup | Network | Image]
 ) -> PrereqError:
     """Return the error, with the most similar name, of a host with or without its domain."""
     names = [one.name for one in known.values()]

@@ -8,6 +8,7 @@ from ganeti.model.objects import (
     Cluster,
     DetachedDisk,
     Disk,
+    Image,
     Instance,
     Network,
     Node,
@@ -56,6 +57,10 @@ class View:
     def networks(self) -> Mapping[str, Network]:
         return self.table(Network)
 
+    @property
+    def images(self) -> Mapping[str, Image]:
+        return self.table(Image)
+
     def find(self, uuid: str) -> Stored | None:
         """Return the object of this UUID, of any kind."""
         found = (table[uuid] for table in self.tables.values() if uuid in table)
@@ -80,6 +85,11 @@ class View:
         """Return the network with exactly this name."""
         uuid = self.index.owner("network name", name)
         return None if uuid is None else self.networks.get(uuid)
+
+    def image_by_name(self, name: str) -> Image | None:
+        """Return the image with exactly this name."""
+        uuid = self.index.owner("image name", name)
+        return None if uuid is None else self.images.get(uuid)
 
     def instances_on(self, node_uuid: str) -> list[Instance]:
         """Return the instances whose primary node this is, by name."""

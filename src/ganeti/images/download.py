@@ -5,28 +5,20 @@ import time
 import urllib.request
 from http.client import HTTPException
 from typing import IO
-from urllib.parse import urlsplit
 
-from ganeti.base.errors import HostError, InputError
+from ganeti.base.errors import HostError
+from ganeti.model.image_source import check_url
 
 _SILENCE_S = 60.0
 _TIME_LIMIT_S = 4 * 3600.0
 _CHUNK = 1 << 18
-_SCHEME = "https"
-
-
-def check_address(address: str) -> None:
-    """Refuse an address that is not plain https, or contains a password."""
-    parts = urlsplit(address)
-    if parts.scheme != _SCHEME or not parts.hostname or parts.username or parts.password:
-        raise InputError("must be https://HOST/..., without a user in it", "image")
 
 
 def fetch(
     address: str, target: IO[bytes], limit: int, context: ssl.SSLContext | None = None
 ) -> int:
     """Write the file at an address into a file; return its length. HostError gives the reason of a failure."""
-    check_address(address)
+    check_url(address)
     secure = urllib.request.HTTPSHandler(context=context or ssl.create_default_context())
     opener = urllib.request.OpenerDirector()
     for handler in (
@@ -72,5 +64,5 @@ class _OnlyHttps(urllib.request.HTTPRedirectHandler):
         headers: object,
         newurl: str,
     ) -> urllib.request.Request | None:
-        check_address(newurl)
+        check_url(newurl)
         return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]  # typeshed's own name for it

@@ -20,6 +20,7 @@ class Level(enum.IntEnum):
     NODE = 3
     NODE_RES = 4
     NETWORK = 5
+    IMAGE = 6
 
     @property
     def label(self) -> str:
@@ -41,4 +42,5 @@ _LABELS = {
     Level.NODE: "node",
     Level.NODE_RES: "node-res",
     Level.NETWORK: "network",
+    Level.IMAGE: "image",
 }

@@ -76,6 +76,8 @@ class RefersTo(Enum):
     NEW_GROUP = "new group"
     NETWORK = "network"
     NEW_NETWORK = "new network"
+    IMAGE = "image"
+    NEW_IMAGE = "new image"
     NEW_DISK = "new disk"
     """The name of a disk to create or rename; the instance of the request owns it."""
     LINK = "link"

@@ -21,6 +21,7 @@ NodeUuid = NewType("NodeUuid", str)
 InstanceUuid = NewType("InstanceUuid", str)
 GroupUuid = NewType("GroupUuid", str)
 NetworkUuid = NewType("NetworkUuid", str)
+ImageUuid = NewType("ImageUuid", str)
 
 
 class Cluster(ClusterParams, frozen=True, kw_only=True):
@@ -263,6 +264,8 @@ class Instance(Stored, frozen=True, kw_only=True):
     """The UUID of a snapshot to which the disks are rolled back: until that is complete, the guest cannot start."""
     restoring: UnfinishedRestore | None = None
     """The backup from which the disks are restored: until that is complete, the guest cannot start."""
+    template: bool = False
+    """True if it only exists to be cloned: it cannot start."""
     osparams: dict[str, str] = {}
     network_port: int | None = None
     """TCP port of its display, from the cluster's pool; None if it has none, or the pool was empty."""
@@ -288,3 +291,44 @@ class DetachedDisk(Stored, frozen=True, kw_only=True):
     def what(self) -> str:
         """The name in errors."""
         return f"disk {self.name or self.uuid}"
+
+
+class ImageDisk(msgspec.Struct, frozen=True, kw_only=True):
+    """One disk of an image."""
+
+    size: int
+    """MiB that an instance's disk needs at least."""
+    sha256: str = ""
+    """The digest of its whole content; '' for an empty disk, which has no content."""
+
+
+class Image(Stored, frozen=True, kw_only=True):
+    """Content for the disks of new instances, kept in the image stores of some nodes."""
+
+    uuid: ImageUuid
+    description: str = ""
+    disks: tuple[ImageDisk, ...]
+    stored: int = 0
+    """MiB that its content takes on a node; holes take nothing."""
+    nodes: tuple[NodeUuid, ...] = ()
+    """The nodes that have it."""
+    disk_size: int = 0
+    """MiB of the first disk of a new instance, unless its request has a size; 0: the size of the image's disk."""
+    firmware: str = ""
+    """The firmware that it needs, as in the parameter of KVM; '': any."""
+    cloud_init: bool = True
+    """True if its system reads settings for cloud-init, so that new instances get a disk with them."""
+    beparams: Params = {}
+    """Backend parameters that the imported description of a machine had."""
+    nics: int = 1
+    """The number of network interfaces that it had."""
+
+    @property
+    def directory(self) -> str:
+        """The name of its directory in the store of a node."""
+        return f"image-{self.uuid}"
+
+    @property
+    def size(self) -> int:
+        """MiB of its disks together."""
+        return sum(disk.size for disk in self.disks)

@@ -120,6 +120,7 @@ PATH_FIELDS = {
     "node": "node_name",
     "group": "group_name",
     "network": "network_name",
+    "image": "image_name",
     "disk": "disk",
     "schedule": "schedule_name",
 }
@@ -140,6 +141,7 @@ INSTANCE = Argument("instance_name", "name of the instance", completion="instanc
 NODE = Argument("node_name", "name of the node", completion="node")
 GROUP = Argument("group_name", "name of the node group", completion="group")
 NETWORK = Argument("network_name", "name of the network", completion="network")
+IMAGE = Argument("image_name", "name of the image", completion="image")
 NEW_NAME = Argument("new_name", "the new name")
 
 

@@ -11,6 +11,7 @@ from ganeti.model.disk_params import is_plain_disk_param
 from ganeti.model.fields import RefersTo, declared_references
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.iallocator import parse_defaults
+from ganeti.model.image_source import STORED_IMAGE
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 
 
@@ -130,10 +131,12 @@ def _hypervisor_params(value: Mapping[str, Any], field: str) -> Iterator[Referen
 
 
 def _os_params(value: Mapping[str, Any], field: str) -> Iterator[Reference]:
-    """Yield only values that look like a path: the OS definition alone knows their meaning."""
+    """Yield images of the cluster, and values that look like a path: the OS definition alone knows the others."""
     for name, one in value.items():
         text = str(one).strip()
-        if text.startswith(_PATH_STARTS) or "/../" in text:
+        if name == STORED_IMAGE and text:
+            yield Reference(f"{field}.{name}", RefersTo.IMAGE, text)
+        elif text.startswith(_PATH_STARTS) or "/../" in text:
             yield Reference(f"{field}.{name}", RefersTo.PATH, text)
 
 

@@ -6,7 +6,7 @@ Options of the users file, separated by commas:
     @readonly, @admin, @operator   the same
     +PERMISSION, -PERMISSION       add or remove one opcode, for example `-instance_remove`
     name=PATTERN, tag=TAG          only instances with such a name (`web*`) or tag; may be repeated
-    KIND=PATTERN                   a user with `name=` or `tag=` may name such a node, group, network, link,
+    KIND=PATTERN                   a user with `name=` or `tag=` may name such a node, group, network, image, link,
                                    directory, storage or path in requests; may be repeated; none without
     until=2027-12-31               last day of the account (UTC)
 """

@@ -11,6 +11,7 @@ BY_PATTERN = (
     RefersTo.NODE,
     RefersTo.GROUP,
     RefersTo.NETWORK,
+    RefersTo.IMAGE,
     RefersTo.LINK,
     RefersTo.DIRECTORY,
     RefersTo.STORAGE,

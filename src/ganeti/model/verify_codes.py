@@ -107,6 +107,7 @@ class VerifyCode(enum.StrEnum):
         "automatic recovery could not switch the node off",
         Severity.WARNING,
     )
+    ENODEIMAGE = "ENODEIMAGE", Subject.NODE, "a copy of an image is missing or has changed"
     ENODEUSERSCRIPTS = "ENODEUSERSCRIPTS", Subject.NODE, "a user's script is missing"
     ENODEFILESTORAGEPATHS = (
         "ENODEFILESTORAGEPATHS",

@@ -30,6 +30,7 @@ from ganeti.node import (
     former_copies,
     hardware,
     identity,
+    image_store,
     images,
     info,
     instance,
@@ -48,7 +49,7 @@ from ganeti.node.backups import calls as backups
 from ganeti.node.backups import drills, moments
 from ganeti.node.carrier.keys import TransferKeys
 from ganeti.node.commands import NodeCommands
-from ganeti.node.export_directory import ExportDirectory
+from ganeti.node.export_directory import ExportDirectories
 from ganeti.node.fence_agents import NodeFenceAgents
 from ganeti.node.figures import Figures
 from ganeti.node.grants import GrantRecords, guarded
@@ -188,7 +189,7 @@ def _handlers(
         authority=partial(_authority, paths),
     )
     scripts = OsScripts(paths.os_search_path, paths.log / "os", tasks, run_endable)
-    exported = ExportDirectory(paths.exports)
+    exported = ExportDirectories.of_node(paths)
     keys = TransferKeys(paths.transfer_keys, clock)
     carried = streams.Streams(paths, tasks, disks, locks, scripts, keys, exported)
     return [
@@ -210,7 +211,8 @@ def _handlers(
         backups.handlers(paths, tasks),
         moments.handlers(drivers, locks),
         drills.handlers(paths, tasks, drivers),
-        images.handlers(paths, tasks, exported),
+        images.handlers(paths, tasks, exported.exports),
+        image_store.handlers(paths, tasks, exported.images),
         streams.handlers(carried),
         former_copies.handlers(carried),
         allocator.handlers(paths, run_endable),

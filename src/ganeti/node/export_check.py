@@ -3,6 +3,7 @@
 This module does the work as a program (`python -m ganeti.node.export_check DIRECTORY LOG`), which is a task of the node.
 """
 
+import asyncio
 import hashlib
 import os
 import sys
@@ -19,7 +20,7 @@ from ganeti.model import wire
 from ganeti.model.compression import COMPRESSIONS
 from ganeti.node.carrier.packing import piped
 from ganeti.node.carrier.progress import ProgressFile
-from ganeti.node.export_directory import ExportDirectory
+from ganeti.node.export_directory import ExportDirectories
 from ganeti.node.program_reports import reported
 from ganeti.node.tasks import Tasks
 from ganeti.protocols.export_description import SCRIPT, ExportDescription, ExportedDisk
@@ -30,7 +31,7 @@ PIECE = 1 << 20
 MIB = 1 << 20
 
 
-def handlers(paths: Paths, tasks: Tasks, exports: ExportDirectory) -> Handlers:
+def handlers(paths: Paths, tasks: Tasks, exports: ExportDirectories) -> Handlers:
     """Return the handler."""
     return {EXPORT_VERIFY.name: _Checks(paths, tasks, exports).verify}
 
@@ -39,14 +40,18 @@ def handlers(paths: Paths, tasks: Tasks, exports: ExportDirectory) -> Handlers:
 class _Checks:
     paths: Paths
     tasks: Tasks
-    exports: ExportDirectory
+    exports: ExportDirectories
 
     async def verify(self, args: ExportArgs, call: Call) -> list[DumpCheck]:
         """Read all dumps; the log of the program is outside the export, which stays as it is."""
-        directory = self.exports.directory(args.export, unfinished=False)
+        exports = self.exports.of(stored=args.stored)
+        directory = exports.directory(args.export, unfinished=False)
         argv = [sys.executable, "-m", __name__, str(directory)]
         answer = await reported(self.paths, self.tasks, call, argv)
-        return wire.decode(answer, list[DumpCheck], what="the result of a check")
+        found = wire.decode(answer, list[DumpCheck], what="the result of a check")
+        if exports.seals and not any(one.problem for one in found):
+            await asyncio.to_thread(exports.seal, args.export)
+        return found
 
 
 def check_export(directory: Path, report: ProgressFile) -> list[DumpCheck]:

@@ -1,6 +1,6 @@
-"""The exports of this node: a directory each, which appears completely or not at all.
+"""The exports of this node, and its image store: a directory each, which appears completely or not at all.
 
-`NAME.new` is an unfinished export. No name leads out of the directory, and links are not followed
+An image in the store has the form of an export. `NAME.new` is an unfinished export. No name leads out of the directory, and links are not followed
 (A42).
 """
 
@@ -15,12 +15,17 @@ from pathlib import Path
 
 from ganeti.base.errors import HostError, InputError
 from ganeti.base.identifiers import host_name, plain_name
+from ganeti.base.paths import Paths
 from ganeti.protocols.export_description import NEW, OLD
-from ganeti.rpc.procedures.exports import CONFIG_LIMIT, ExportContent, ExportListing
+from ganeti.rpc.procedures.exports import CONFIG_LIMIT, ExportContent, ExportListing, StoredFile
 
 CONFIG = "config.ini"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MIB = 1024 * 1024
+_BLOCK = 512
+"""Bytes of a block in the status of a file."""
+_SEAL_NS = 0
+"""The time of the last change that a complete dump of the image store has: any write changes it."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class ExportDirectory:
     """`path` is created with the first export; every method blocks and raises GanetiError."""
 
     path: Path
+    seals: bool = False
+    """True if complete dumps never change, and have a time by which a change is seen."""
 
     def list(self) -> ExportListing:
         """Return the exports and the free space."""
@@ -42,15 +49,30 @@ class ExportDirectory:
             ]
         return ExportListing(names=sorted(names), free=space.f_bavail * space.f_frsize // _MIB)
 
+    def files(self, name: str) -> dict[str, StoredFile]:
+        """Return the dumps of a complete export."""
+        with self._opened(name, unfinished=False) as directory:
+            return {
+                one: StoredFile(length=status.st_size, unchanged=status.st_mtime_ns == _SEAL_NS)
+                for one, status in _dumps(directory)
+            }
+
+    def seal(self, name: str, *, unfinished: bool = False) -> None:
+        """Give the dumps the time by which a later change is seen."""
+        with self._opened(name, unfinished=unfinished) as directory:
+            for one, _status in _dumps(directory):
+                os.utime(one, ns=(_SEAL_NS, _SEAL_NS), dir_fd=directory, follow_symlinks=False)
+
     def info(self, name: str, *, unfinished: bool = False) -> ExportContent:
         """Return the description and the sizes of the dumps."""
         with self._opened(name, unfinished=unfinished) as directory:
-            files = {}
-            for one in os.listdir(directory):  # noqa: PTH208 - by its descriptor
-                status = os.stat(one, dir_fd=directory, follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode) and one != CONFIG:
-                    files[one] = status.st_size
-            return ExportContent(config=_read_config(directory, name), files=files)
+            found = list(_dumps(directory))
+            blocks = sum(status.st_blocks for _name, status in found)
+            return ExportContent(
+                config=_read_config(directory, name),
+                files={one: status.st_size for one, status in found},
+                allocated=-(-blocks * _BLOCK // _MIB),
+            )
 
     def begin(self, name: str) -> None:
         """Create the directory of a new export; remove the rest of an earlier attempt."""
@@ -95,6 +117,8 @@ class ExportDirectory:
                 contextlib.suppress(_Missing),
                 self._opened(name, unfinished=True) as directory,
             ):
+                if self.seals:
+                    self.seal(name, unfinished=True)
                 _write_config(directory, config)
             if not _exists(new, root):
                 # A repeated call: the export is finished if it has exactly this description.
@@ -144,6 +168,30 @@ class ExportDirectory:
 
 class _Missing(HostError):
     """The export does not exist."""
+
+
+@dataclass(frozen=True)
+class ExportDirectories:
+    """The exports of a node, and its image store."""
+
+    exports: ExportDirectory
+    images: ExportDirectory
+
+    @classmethod
+    def of_node(cls, paths: Paths) -> "ExportDirectories":
+        return cls(ExportDirectory(paths.exports), ExportDirectory(paths.image_store, seals=True))
+
+    def of(self, *, stored: bool) -> ExportDirectory:
+        """Return the image store if `stored`, else the exports."""
+        return self.images if stored else self.exports
+
+
+def _dumps(directory: int) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield name and status of each dump in an open directory."""
+    for one in os.listdir(directory):
+        status = os.stat(one, dir_fd=directory, follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode) and one != CONFIG:
+            yield one, status
 
 
 def _is_export(name: str) -> bool:

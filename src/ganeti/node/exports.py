@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ganeti.base.errors import InputError, StorageError
 from ganeti.base.identifiers import plain_name
 from ganeti.node.disks import DeviceFactory
-from ganeti.node.export_directory import ExportDirectory
+from ganeti.node.export_directory import ExportDirectories, ExportDirectory
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.exports import (
@@ -15,10 +15,12 @@ from ganeti.rpc.procedures.exports import (
     EXPORT_INFO,
     EXPORT_LIST,
     EXPORT_REMOVE,
+    IMAGE_STORE_LIST,
     ExportArgs,
     ExportContent,
     ExportListing,
     FinishExportArgs,
+    StoredImages,
 )
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.streams import (
@@ -32,15 +34,18 @@ from ganeti.rpc.procedures.streams import (
 )
 
 
-def handlers(directory: ExportDirectory, device: DeviceFactory, locks: InstanceLocks) -> Handlers:
+def handlers(
+    directories: ExportDirectories, device: DeviceFactory, locks: InstanceLocks
+) -> Handlers:
     """Return the handlers of all calls about exports and snapshots."""
-    exports = _Exports(directory, device, locks)
+    exports = _Exports(directories, device, locks)
     return {
         EXPORT_LIST.name: exports.list,
         EXPORT_INFO.name: exports.info,
         EXPORT_BEGIN.name: exports.begin,
         EXPORT_FINISH.name: exports.finish,
         EXPORT_REMOVE.name: exports.remove,
+        IMAGE_STORE_LIST.name: exports.list_images,
         SNAPSHOT_POSSIBLE.name: exports.snapshot_possible,
         SNAPSHOT_TAKE.name: exports.take_snapshot,
         SNAPSHOT_DROP.name: exports.drop_snapshot,
@@ -49,27 +54,34 @@ def handlers(directory: ExportDirectory, device: DeviceFactory, locks: InstanceL
 
 @dataclass(frozen=True)
 class _Exports:
-    directory: ExportDirectory
+    directories: ExportDirectories
     device: DeviceFactory
     locks: InstanceLocks
 
     async def list(self, _args: Nothing, _call: Call) -> ExportListing:
-        return await asyncio.to_thread(self.directory.list)
+        return await asyncio.to_thread(self.directories.exports.list)
+
+    async def list_images(self, _args: Nothing, _call: Call) -> StoredImages:
+        return await asyncio.to_thread(_stored_images, self.directories.images)
 
     async def info(self, args: ExportArgs, _call: Call) -> ExportContent:
-        return await asyncio.to_thread(self.directory.info, args.export, unfinished=args.unfinished)
+        return await asyncio.to_thread(self._of(args).info, args.export, unfinished=args.unfinished)
 
     async def begin(self, args: ExportArgs, _call: Call) -> Nothing:
-        await asyncio.to_thread(self.directory.begin, args.export)
+        await asyncio.to_thread(self._of(args).begin, args.export)
         return Nothing()
 
     async def finish(self, args: FinishExportArgs, _call: Call) -> Nothing:
-        await asyncio.to_thread(self.directory.finish, args.export, args.config)
+        await asyncio.to_thread(self._of(args).finish, args.export, args.config)
         return Nothing()
 
     async def remove(self, args: ExportArgs, _call: Call) -> Nothing:
-        await asyncio.to_thread(self.directory.remove, args.export, unfinished=args.unfinished)
+        directory = self._of(args)
+        await asyncio.to_thread(directory.remove, args.export, unfinished=args.unfinished)
         return Nothing()
+
+    def _of(self, args: ExportArgs | FinishExportArgs) -> ExportDirectory:
+        return self.directories.of(stored=args.stored)
 
     async def snapshot_possible(self, args: DiskOf, _call: Call) -> CanSnapshot:
         found = self.device(args.instance_name, args.disk).snapshots
@@ -90,6 +102,11 @@ class _Exports:
             if device.snapshots is not None:
                 await device.snapshots.drop(snapshot_name(args.name), unsure=args.unsure)
         return Nothing()
+
+
+def _stored_images(store: ExportDirectory) -> StoredImages:
+    found = store.list()
+    return StoredImages(images={name: store.files(name) for name in found.names}, free=found.free)
 
 
 def snapshot_name(name: str) -> str:

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from ganeti.base.errors import GanetiError, GuestOsError, InputError
-from ganeti.base.identifiers import host_name, is_absolute_path
+from ganeti.base.identifiers import host_name, is_absolute_path, plain_name
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import say
 from ganeti.images.convert import MIB, convert_image, pieces, write_all
-from ganeti.images.download import check_address, fetch
+from ganeti.images.download import fetch
 from ganeti.images.package import DiskImage, Member, open_beside
+from ganeti.model.image_source import check_url
 from ganeti.node.images import opened_image
 from ganeti.protocols.cloud_seed import LABEL, renamed, seed_files
 from ganeti.protocols.fat_image import SECTOR, fat_files, fat_image
@@ -46,6 +47,7 @@ class SeedParameters:
     """The checked parameters of the OS; '' for a missing one."""
 
     image: str
+    stored_image: str
     format: str
     sha256: str
     seed_disk: str
@@ -69,8 +71,9 @@ def parameters_of(environment: Mapping[str, str]) -> SeedParameters:
     sha256 = given["sha256"].lower()
     if sha256 and (len(sha256) != _SHA256 or set(sha256) - set(string.hexdigits)):
         raise InputError("must have 64 hexadecimal digits", "sha256")
+    _check_stored(given)
     if given["image"].startswith(_ADDRESS):
-        check_address(given["image"])
+        check_url(given["image"])
     for name in ("image", "user_data_file"):
         if (
             given[name]
@@ -98,6 +101,16 @@ def parameters_of(environment: Mapping[str, str]) -> SeedParameters:
     )
 
 
+def _check_stored(given: Mapping[str, str]) -> None:
+    """Refuse a stored image together with another one."""
+    if not given["stored_image"]:
+        return
+    plain_name(given["stored_image"], "stored_image")
+    for name in ("image", "format", "sha256"):
+        if given[name]:
+            raise InputError(f"excludes {name}; pass only one", "stored_image")
+
+
 def _check_ip(text: str) -> None:
     try:
         ipaddress.ip_address(text)
@@ -113,11 +126,14 @@ def _decoded(text: str) -> bytes:
 
 
 def create(paths: Paths, environment: Mapping[str, str]) -> None:
-    """Write the image onto the first disk, and the seed onto its disk."""
+    """Write the image onto the first disk, and the seed onto its disk.
+
+    The cluster has written a stored image before this script runs.
+    """
     parameters = parameters_of(environment)
     for name in ("image", "format"):
-        if not getattr(parameters, name):
-            raise InputError(f"pass it with -O {name}=...", name)
+        if not getattr(parameters, name) and not parameters.stored_image:
+            raise InputError(f"pass it with -O {name}=..., or use --image", name)
     if parameters.image.startswith(_ADDRESS) and not parameters.sha256:
         raise InputError("is required for an image from a URL", "sha256")
     count = int(environment.get("DISK_COUNT", "0"))
@@ -128,8 +144,12 @@ def create(paths: Paths, environment: Mapping[str, str]) -> None:
     for number in (0, seed_disk):
         if number is not None and environment.get(f"DISK_{number}_ACCESS") == "ro":
             raise GuestOsError(f"disk {number} is read-only")
-    with _work_directory(paths, environment) as work, _source(paths, parameters, work) as source:
-        _write_image(source, parameters, environment["DISK_0_PATH"], work)
+    if not parameters.stored_image:
+        with (
+            _work_directory(paths, environment) as work,
+            _source(paths, parameters, work) as source,
+        ):
+            _write_image(source, parameters, environment["DISK_0_PATH"], work)
     if seed_disk is not None:
         _write_seed(environment[f"DISK_{seed_disk}_PATH"], content)
         say(f"disk {seed_disk} has the settings for cloud-init", file=sys.stderr)

@@ -41,7 +41,7 @@ from ganeti.node.carrier.order import (
 )
 from ganeti.node.carrier.progress import read_progress
 from ganeti.node.disks import DeviceFactory, InstanceDisks
-from ganeti.node.export_directory import ExportDirectory
+from ganeti.node.export_directory import ExportDirectories
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.tasks import Program, Tasks, open_port
 from ganeti.protocols.backup_manifest import check_point, image_file
@@ -120,7 +120,7 @@ class Streams:
     locks: InstanceLocks
     scripts: OsScripts
     keys: TransferKeys
-    exports: ExportDirectory
+    exports: ExportDirectories
     receiving: set[asyncio.Task[int]] = field(default_factory=set)
     open: Counter[str] = field(default_factory=Counter)
     """Instance -> number of streams that use its disks."""
@@ -290,9 +290,9 @@ class Streams:
         dump = args.dump
         assert dump is not None  # noqa: S101 - the caller looked
         if isinstance(args, ReceiveArgs):
-            path = self.exports.new_file(dump.export, dump.file)
+            path = self.exports.of(stored=dump.stored).new_file(dump.export, dump.file)
             return Start(EndOrder(path=str(path), makes_file=True))
-        path = self.exports.file(dump.export, dump.file)
+        path = self.exports.of(stored=dump.stored).file(dump.export, dump.file)
         return Start(EndOrder(path=str(path)), size=path.stat().st_size)
 
     def _point(self, point: PointEnd, *, receives: bool) -> Start:

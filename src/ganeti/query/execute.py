@@ -11,6 +11,7 @@ from ganeti.base.suggestions import did_you_mean
 from ganeti.config.resolve import (
     resolve_filter,
     resolve_group,
+    resolve_image,
     resolve_instance,
     resolve_network,
     resolve_node,
@@ -21,7 +22,7 @@ from ganeti.locking.manager import LockInfo
 from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.names import ResultStatus
-from ganeti.model.objects import Instance, Network, Node, NodeGroup
+from ganeti.model.objects import Image, Instance, Network, Node, NodeGroup
 from ganeti.model.stored import Stored
 from ganeti.query.context import JobRow, QueryContext
 from ganeti.query.fields.backup import BACKUP_FIELDS, backup_rows
@@ -30,6 +31,7 @@ from ganeti.query.fields.export import EXPORT_FIELDS, export_rows
 from ganeti.query.fields.extstorage import EXTSTORAGE_FIELDS, extstorage_rows
 from ganeti.query.fields.field import Field, Missing, Need, ValueKind
 from ganeti.query.fields.group import GROUP_FIELDS, GroupRow
+from ganeti.query.fields.image import IMAGE_FIELDS, ImageRow
 from ganeti.query.fields.instance import INSTANCE_FIELDS
 from ganeti.query.fields.instance_row import InstanceRow
 from ganeti.query.fields.job import JOB_FIELDS, JobContext
@@ -138,6 +140,7 @@ KINDS: Mapping[str, Kind] = {
     "cluster": Kind(CLUSTER_FIELDS, lambda context: (context,), key="cluster_name"),
     "lock": Kind(LOCK_FIELDS, lambda context: context.locks),
     "network": _configured(NETWORK_FIELDS, Network, NetworkRow, resolve_network),
+    "image": _configured(IMAGE_FIELDS, Image, ImageRow, resolve_image),
     "backup": Kind(BACKUP_FIELDS, backup_rows, key="backup", needs=frozenset((Need.BACKUPS,))),
     "export": Kind(EXPORT_FIELDS, export_rows, key="export", needs=frozenset((Need.EXPORTS,))),
     "schedule": _configured(SCHEDULE_FIELDS, BackupSchedule, ScheduleRow, resolve_schedule),

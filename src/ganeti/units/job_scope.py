@@ -11,6 +11,7 @@ from ganeti.base.identifiers import is_uuid
 from ganeti.config.resolve import (
     full_name,
     resolve_group,
+    resolve_image,
     resolve_instance,
     resolve_network,
     resolve_node,
@@ -27,6 +28,7 @@ _RESOLVERS: dict[RefersTo, Callable[[Snapshot, str], str]] = {
     RefersTo.NODE: lambda snapshot, text: resolve_node(snapshot, text).name,
     RefersTo.GROUP: lambda snapshot, text: resolve_group(snapshot, text).name,
     RefersTo.NETWORK: lambda snapshot, text: resolve_network(snapshot, text).name,
+    RefersTo.IMAGE: lambda snapshot, text: resolve_image(snapshot, text).name,
 }
 _FREE = (RefersTo.ALLOCATOR, RefersTo.OS, RefersTo.NEW_DISK)
 _HIDDEN = (RefersTo.PATH, RefersTo.STORAGE)

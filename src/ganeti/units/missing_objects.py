@@ -13,6 +13,7 @@ from typing import Protocol
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError
 from ganeti.config.resolve import (
     resolve_group,
+    resolve_image,
     resolve_instance,
     resolve_network,
     resolve_node,
@@ -161,6 +162,7 @@ _EXISTING: Mapping[RefersTo, Callable[[Snapshot, str], object]] = {
     RefersTo.NODE: resolve_node,
     RefersTo.GROUP: resolve_group,
     RefersTo.NETWORK: resolve_network,
+    RefersTo.IMAGE: resolve_image,
     RefersTo.INSTANCE: resolve_instance,
     RefersTo.DETACHED_DISK: _find_disk,
 }
@@ -168,6 +170,7 @@ _CREATED = {
     RefersTo.NODE: RefersTo.NEW_NODE,
     RefersTo.GROUP: RefersTo.NEW_GROUP,
     RefersTo.NETWORK: RefersTo.NEW_NETWORK,
+    RefersTo.IMAGE: RefersTo.NEW_IMAGE,
     RefersTo.INSTANCE: RefersTo.NEW_INSTANCE,
     RefersTo.DETACHED_DISK: RefersTo.NEW_DISK,
 }

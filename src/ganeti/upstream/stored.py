@@ -6,7 +6,7 @@ from typing import Any
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import is_uuid, tag_text
 from ganeti.model.job_filter import JobFilter
-from ganeti.model.objects import Cluster, DetachedDisk, Instance, Network, Node, NodeGroup
+from ganeti.model.objects import Cluster, DetachedDisk, Image, Instance, Network, Node, NodeGroup
 from ganeti.model.param import Param
 from ganeti.model.params import Params
 from ganeti.model.stored import Stored
@@ -21,6 +21,7 @@ KIND_WORDS: dict[type[Stored], str] = {
     Network: "networks",
     Instance: "instances",
     DetachedDisk: "detached disks",
+    Image: "images",
     JobFilter: "filters",
 }
 """The names of types in a report."""

@@ -7,7 +7,7 @@ from ganeti.base.errors import InputError
 from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.model.job_filter import JobFilter
-from ganeti.model.objects import Cluster, DetachedDisk, Instance, Network, Node, NodeGroup
+from ganeti.model.objects import Cluster, DetachedDisk, Image, Instance, Network, Node, NodeGroup
 from ganeti.model.stored import Stored
 from ganeti.upstream.choices import Choices
 from ganeti.upstream.clusters import written_cluster
@@ -113,6 +113,12 @@ def _write_others(
             case BackupSchedule():
                 text = "upstream Ganeti has no schedules of backups"
                 judge.keep(f"schedule {thing.name}", "calendar", text)
+            case Image():
+                judge.keep(
+                    f"image {thing.name}",
+                    "",
+                    "upstream Ganeti has no images; its copies stay on the nodes",
+                )
             case Network():
                 network = written_network(judge, thing, taken.get(thing.uuid, ()))
                 if network is not None:

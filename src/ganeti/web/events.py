@@ -28,7 +28,7 @@ KEEP_ALIVE_S = 15.0
 AGAIN_S = 1.0
 SUBSCRIBERS_LIMIT = 2_000
 NUMBER = re.compile(r"[0-9]{1,10}-[0-9]{1,10}(?:-[0-9]{1,6})?")
-KINDS = ("job", "instance", "node", "group", "network", "cluster", "backup")
+KINDS = ("job", "instance", "node", "group", "network", "image", "cluster", "backup")
 """A `backup` is the state of an instance's backups by one schedule, after each change; it is not part of the state
 after `reset`, because schedules are listed with it."""
 _STATE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -36,6 +36,7 @@ _STATE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("node", "QueryNodes", ("name", "uuid", "serial_no", "tags")),
     ("group", "QueryGroups", ("name", "uuid", "serial_no", "tags")),
     ("network", "QueryNetworks", ("name", "uuid", "serial_no", "tags")),
+    ("image", "QueryImages", ("name", "uuid", "serial_no", "tags")),
 )
 
 log = logging.getLogger(__name__)

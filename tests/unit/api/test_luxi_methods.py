@@ -40,7 +40,7 @@ def test_all_methods_of_the_interface_exist(master: Master) -> None:
     wanted = (
         "SubmitJob SubmitManyJobs SubmitJobToDrainedQueue WaitForJobChange CancelJob ArchiveJob"
         " AutoArchiveJobs ChangeJobPriority Query QueryFields QueryJobs QueryInstances QueryNodes"
-        " QueryGroups QueryNetworks QueryExports QueryConfigValues QueryClusterInfo QueryTags"
+        " QueryGroups QueryNetworks QueryImages QueryExports QueryConfigValues QueryClusterInfo QueryTags"
         " SetDrainFlag SetWatcherPause QueryFilters ReplaceFilter DeleteFilter PickupJob"
     )
     assert set(wanted.split()) <= master.methods().names

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from ganeti.cli.backup_schedules import SCHEDULE_KIND
-from ganeti.cli.gnt_backup import IMAGE_FORMATS, table
+from ganeti.cli.gnt_backup import table
 from ganeti.cli.ovfconverter import FORMATS
 from ganeti.clients.fields import SCHEDULE
 from ganeti.images import package
+from ganeti.model.image_source import SOURCE_FORMATS
 from tests.unit.cli.fake_master import FakeMaster, Run
 
 
@@ -61,7 +62,7 @@ def test_an_image_is_on_the_master_by_default(master: FakeMaster, run: Run) -> N
     assert op["src_node"] == "node1.example.com"
     for words in (["--format=raw"], ["--image=/a", "--src-dir=web1"]):
         assert run(table, "import", *words, "web2")[0] == 1
-    assert package.SOURCE_FORMATS == IMAGE_FORMATS == FORMATS
+    assert package.SOURCE_FORMATS == SOURCE_FORMATS == FORMATS
 
 
 def test_an_import_may_have_one_larger_disk(master: FakeMaster, run: Run) -> None:

@@ -6,6 +6,7 @@ from ganeti.cli.gnt_backup import EXPORT_KIND
 from ganeti.cli.gnt_debug import LOCK_KIND
 from ganeti.cli.gnt_filter import FILTER_KIND
 from ganeti.cli.gnt_group import GROUP_KIND
+from ganeti.cli.gnt_image import IMAGE_KIND
 from ganeti.cli.gnt_instance.show import INSTANCE_KIND
 from ganeti.cli.gnt_job import JOB_KIND
 from ganeti.cli.gnt_network import NETWORK_KIND
@@ -18,6 +19,7 @@ ALL = (
     LOCK_KIND,
     FILTER_KIND,
     GROUP_KIND,
+    IMAGE_KIND,
     INSTANCE_KIND,
     JOB_KIND,
     NETWORK_KIND,

@@ -95,6 +95,7 @@ REQUIRED: Mapping[str, Any] = {
     "schedule_name": "nightly", "network": "198.51.100.0/29", "network_mode": "bridged", "network_link": "br0", "what": "node",
     "x509_key_name": ["x509-a", "0" * 40, "salt"], "fields": ["name"], "output_fields": ["name"], "command": "health", "path": "/etc/motd",
     "node_names": ["node2.example.com"], "storage_type": "lvm-vg", "changes": {"allocatable": True},
+    "image_name": "box", "source": "/srv/ganeti/images/box.raw",
 }  # fmt: skip
 """A sound value of every field without a default, by its name."""
 CREATE = {

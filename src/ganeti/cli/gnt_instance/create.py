@@ -41,6 +41,12 @@ if TYPE_CHECKING:  # Lists do not need opcodes and start faster without them.
 def add(args: argparse.Namespace) -> int:
     """Create an instance: choose its nodes, create its disks, install it and start it.
 
+    With --image the disks get the content of an image of the cluster. The default disks are those of the image, and a
+    small one with settings for cloud-init if the system of the image reads them. The OS is then image: its parameters
+    ssh_key, user_data, user_data_file and dns (-O) are settings for cloud-init, beside the name and the addresses of
+    the instance. With another OS (-o) only the disks are written. The node gets a copy of the image first if it has
+    none.
+
     If --node is not given, the allocator (--iallocator; default: the cluster's) chooses the nodes.
     The domain of the cluster's name is appended to a name without a dot.
     """
@@ -57,7 +63,7 @@ def add(args: argparse.Namespace) -> int:
     Argument("new_name", "name of the clone"),
     OpOptions(
         "instance.OpInstanceCreate",
-        without=("start", "no_install", "force_variant", "osparams_secret"),
+        without=("start", "no_install", "force_variant", "osparams_secret", "image"),
     ),
     option("-n", "--node", metavar="NODE[:SECONDARY]", completion="node",
            help="primary node, and the secondary node of mirrored disks"),
@@ -128,6 +134,7 @@ def create_opcode(args: argparse.Namespace) -> "OpInstanceCreate":
         hypervisor=hypervisor,
         hvparams=hvparams,
         beparams=_beparams(args),
+        no_nics=bool(args.image and args.without_nics),
         **({"start": False} if args.no_install else {}),
     )
     return op
@@ -150,14 +157,16 @@ def wanted_disks(args: argparse.Namespace) -> "list[DiskRequest]":
 
 
 def wanted_nics(args: argparse.Namespace) -> "list[NicRequest]":
-    """Return the interfaces; by default one interface with the cluster's parameters."""
+    """Return the interfaces; by default one interface with the cluster's parameters, or those of the image."""
     from ganeti.model.opcodes.base import NicRequest
 
     if args.without_nics:
         if args.nics:
             raise InputError("cannot be used with --no-nics", "--net")
         return []
-    return nic_requests(args.nics) if args.nics else [NicRequest()]
+    if args.nics or args.image:
+        return nic_requests(args.nics)
+    return [NicRequest()]
 
 
 def _beparams(args: argparse.Namespace) -> dict[str, Any]:

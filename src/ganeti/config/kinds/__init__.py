@@ -13,6 +13,7 @@ from ganeti.config.kinds.backup_schedule import BACKUP_RUN, BACKUP_SCHEDULE
 from ganeti.config.kinds.cluster import CLUSTER
 from ganeti.config.kinds.detached_disk import DETACHED_DISK
 from ganeti.config.kinds.group import GROUP
+from ganeti.config.kinds.image import IMAGE
 from ganeti.config.kinds.instance import INSTANCE
 from ganeti.config.kinds.job_filter import JOB_FILTER
 from ganeti.config.kinds.kind import Kind, Problem
@@ -31,6 +32,7 @@ _ALL = (
     NODE,
     INSTANCE,
     DETACHED_DISK,
+    IMAGE,
     JOB_FILTER,
     BACKUP_SCHEDULE,
     BACKUP_RUN,

@@ -10,7 +10,7 @@ from ganeti.config.index import Claim
 from ganeti.config.kinds.kind import Kind, Problem, name_problems
 from ganeti.config.view import View
 from ganeti.model.backup_schedule import BackupSchedule
-from ganeti.model.objects import Cluster, DetachedDisk, Node
+from ganeti.model.objects import Cluster, DetachedDisk, Image, Node
 
 
 def _claims(_cluster: Cluster, node: Node) -> Iterator[Claim]:
@@ -63,6 +63,10 @@ def _references(view: View, node: Node) -> Iterator[Problem]:
                 f"schedule {schedule.name} stores backups on node {node.name}; choose another node first:"
                 f" gnt-backup schedule modify {schedule.name} --node=NODE"
             )
+            yield ErrorCode.WRONG_STATE, text
+    for image in view.table(Image).values():
+        if node.uuid in image.nodes:
+            text = f"node {node.name} still has a copy of image {image.name}"
             yield ErrorCode.WRONG_STATE, text
 
 

@@ -32,7 +32,7 @@ _SHOWN_PROBLEMS = 20
 def merge(
     ours: Snapshot, others: Sequence[Snapshot], options: MergeOptions | None = None
 ) -> MergePlan:
-    """Return the local configuration with all nodes, groups, networks and instances of the others.
+    """Return the local configuration with all nodes, groups, networks, instances and images of the others.
 
     UUIDs stay. New nodes are regular nodes, marked offline until they join. DRBD disks get new
     ports (S41), and displays do if their port is used. The function never raises: errors are in the
@@ -81,7 +81,8 @@ def _with(plan: MergePlan, theirs: Snapshot, options: MergeOptions) -> MergePlan
     instances = _with_ports(ours, instances, findings)
     filters = _merged_filters(theirs, findings)
     _say_of_schedules(theirs, findings)
-    changed = [cluster, *networks.values(), *groups.values(), *nodes, *instances, *filters]
+    images = theirs.images.values()
+    changed = [cluster, *networks.values(), *groups.values(), *nodes, *instances, *images, *filters]
     snapshot = _snapshot(ours, cluster, changed, findings)
     return MergePlan(
         snapshot,

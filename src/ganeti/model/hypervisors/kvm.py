@@ -34,6 +34,7 @@ SPICE_FILES = ("/var/lib/ganeti/spice.pem", "/var/lib/ganeti/spice-ca.pem")
 VNC_PASSWORD_FILE = "/etc/ganeti/vnc-cluster-password"  # noqa: S105 - the path, not the password
 """The password file of all VNC consoles, unless a parameter names another file (S72)."""
 MOST_CPUS = 1024
+FIRMWARES = ("bios", "uefi")
 
 _DISK_KINDS = ("paravirtual", "scsi", "scsi-hd", "ide")
 _NICS = (
@@ -72,7 +73,7 @@ _BOOT = (
         "firmware",
         "bios",
         "firmware of the guest; uefi stores its variables in a file with the instance",
-        choices=("bios", "uefi"),
+        choices=FIRMWARES,
     ),
     HypervisorParam(
         "tpm", False, "a TPM 2.0 for the guest; its state is kept with the instance (needs swtpm)"

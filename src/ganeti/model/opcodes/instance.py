@@ -123,6 +123,9 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     """Format of a machine image at `src_path`, which is then not an export; `auto` reads the header."""
     src_instance: Annotated[str | None, RefersTo.INSTANCE] = None
     """With mode clone: the instance whose disks are copied, and whose description completes the request."""
+    image: Annotated[str | None, Field(
+        "give the disks the content of this image (gnt-image list)", "! --image", "NAME"
+    ), RefersTo.IMAGE] = None  # fmt: skip
     tags: Annotated[list[str], Field("tags", metavar="TAG,...", form=Form.WORDS), RefersTo.TAG] = []
 
     summary_field: ClassVar[str | None] = "instance_name"

@@ -11,6 +11,8 @@ class ExportArgs(Message, frozen=True, kw_only=True):
 
     export: str
     unfinished: bool = False
+    stored: bool = False
+    """In the image store of the node, where the name is that of an image's directory."""
 
     @property
     def instance_name(self) -> str:
@@ -22,6 +24,7 @@ class FinishExportArgs(Message, frozen=True, kw_only=True):
 
     export: str
     config: str
+    stored: bool = False
 
     @property
     def instance_name(self) -> str:
@@ -40,6 +43,8 @@ class ExportContent(Message, frozen=True, kw_only=True):
 
     config: str
     files: dict[str, int]
+    allocated: int = 0
+    """MiB that the dumps take on the node; holes take nothing."""
 
 
 class DumpCheck(Message, frozen=True, kw_only=True):
@@ -50,7 +55,23 @@ class DumpCheck(Message, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class StoredFile(Message, frozen=True, kw_only=True):
+    """A dump in an image store: its length in bytes, and whether it is as it was when it was completed."""
+
+    length: int
+    unchanged: bool
+
+
+class StoredImages(Message, frozen=True, kw_only=True):
+    """The complete images of a node: directory -> dumps by name; and the free space in MiB."""
+
+    images: dict[str, dict[str, StoredFile]]
+    free: int
+
+
 EXPORT_LIST = Procedure("export_list", Nothing, ExportListing, NORMAL_S, changes=False)
+
+IMAGE_STORE_LIST = Procedure("image_store_list", Nothing, StoredImages, NORMAL_S, changes=False)
 
 EXPORT_INFO = Procedure("export_info", ExportArgs, ExportContent, NORMAL_S, changes=False)
 

@@ -56,6 +56,8 @@ class DumpEnd(Message, frozen=True, kw_only=True):
     export: str
     file: str
     unfinished: bool = False
+    stored: bool = False
+    """In the image store of the node."""
 
 
 class PointEnd(Message, frozen=True, kw_only=True):

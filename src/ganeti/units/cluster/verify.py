@@ -53,6 +53,7 @@ from ganeti.units.cluster.findings import (
     policy_findings,
 )
 from ganeti.units.cluster.gather import Answers, gather
+from ganeti.units.cluster.image_findings import image_findings, stored_images
 from ganeti.units.cluster.mastership_findings import (
     degraded_findings,
     exclusion_findings,
@@ -189,6 +190,8 @@ class LUClusterVerifyConfig(VerifyUnit[OpClusterVerifyConfig]):
         )
         programs = oob_findings(snapshot, await oob_problems(ctx))
         ok = await self.report(ctx, "Verifying out-of-band programs", programs) and ok
+        images = image_findings(snapshot, await stored_images(ctx))
+        ok = await self.report(ctx, "Verifying images", images) and ok
         status = ctx.services.recovery.status()
         elects = ctx.services.elects_master
         recovery = list(recovery_findings(snapshot, status, elects_master=elects))

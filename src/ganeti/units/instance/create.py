@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, Refused, RpcError
+from ganeti.config.os_states import base_name
 from ganeti.config.resolve import full_name, resolve_group, resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
@@ -18,8 +19,9 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.compression import check_allowed
 from ganeti.model.iallocator import RequestType
+from ganeti.model.image_source import OS_NAME
 from ganeti.model.names import DiskRole
-from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.model.objects import Image, Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.reasons import table
 from ganeti.units import name_lookup
@@ -29,6 +31,8 @@ from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
 from ganeti.units.hooks.environment import instance_variables
 from ganeti.units.hooks.point import HookPoint, on_nodes
+from ganeti.units.image.content import described
+from ganeti.units.image.using import wanted_image, with_image, with_image_disks, write_disks
 from ganeti.units.instance.adoption import sources, with_adopted_sizes
 from ganeti.units.instance.cloning import (
     CLONE,
@@ -105,6 +109,8 @@ class CreatePlan:
     """The source of the disks' data, in place of an installation."""
     remote: RemoteSource | None = None
     """The same instance in another cluster."""
+    stored: Image | None = None
+    """The image whose content the disks get."""
     cloned: ClonePlan | None = None
     """The instance of this cluster whose disks are copied."""
     why_not: tuple[tuple[str, str], ...] = ()
@@ -115,6 +121,13 @@ class CreatePlan:
     @property
     def node(self) -> Node:
         return self.nodes[0]
+
+    @property
+    def installs(self) -> bool:
+        """True if the create script of the OS runs: on empty disks, or after an image for its settings."""
+        if self.stored is not None and base_name(self.instance.os) != OS_NAME:
+            return False
+        return self.install and not (self.imported or self.remote or self.cloned)
 
     @property
     def names(self) -> list[str]:
@@ -135,7 +148,10 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             self._given(snapshot) if self.op.mode not in (IMPORT, CLONE) else ()
         )  # the export may be on any node, and a source without a request may decide
         nodes = tuple(node.uuid for node in given) if given else ALL
-        names = {self.op.instance_name}
+        names, image = {self.op.instance_name}, wanted_image(snapshot, self.op)
+        if image is not None:
+            self.op = with_image(self.op, image)
+            nodes = nodes if nodes is ALL else (*nodes, *image.nodes)
         networks = [nic.network for nic in self.op.nics]
         if self.op.mode == CLONE:
             source = source_of(snapshot, self.op)
@@ -145,11 +161,13 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             lock(Level.INSTANCE, names),
             lock(Level.NODE, nodes, Mode.SHARED),
             *network_locks(snapshot, networks),
+            lock(Level.IMAGE, image.uuid if image else None, Mode.SHARED),
         ]
 
     async def check_prereq(self, ctx: UnitContext) -> CreatePlan:
         check_allowed(self.op.compress, ctx.snapshot.cluster.compression_tools)
         os_is_given = bool(self.op.os_type) and self.op.mode != REMOTE_IMPORT
+        image = wanted_image(ctx.snapshot, self.op)
         found, source = await self._complete(ctx)
         certificate = check_source(ctx, self.op) if self.op.mode == REMOTE_IMPORT else ""
         await self._check_names(ctx)
@@ -187,7 +205,16 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         install = not op.no_install and template.has_disks and not adopted
         why_not = tuple(self._why_not)
         return CreatePlan(
-            instance, nodes, install, self._starts, imported, remote, cloned, why_not, adopted
+            instance,
+            nodes,
+            install,
+            self._starts,
+            imported,
+            remote,
+            image,
+            cloned,
+            why_not,
+            adopted,
         )
 
     async def _complete(self, ctx: UnitContext) -> tuple[FoundExport | None, Instance | None]:
@@ -198,6 +225,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             self.op = filled(ctx, self.op, found.description)
         if source is not None:
             self.op = completed(ctx, self.op, source)
+        if (image := wanted_image(ctx.snapshot, self.op)) is not None:
+            self.op = filled(ctx, with_image_disks(self.op, image), described(image))
         check_create_arguments(self.op)
         return found, source
 
@@ -341,7 +370,10 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
                 confirmations = await self._receive(ctx, undo, plan, plan.remote)
             elif plan.cloned is not None:
                 await self._clone(ctx, undo, plan, plan.cloned)
-            elif plan.install:
+            elif plan.stored is not None:
+                async with copies_open(ctx, plan.instance):
+                    await write_disks(ctx, undo, plan.instance, plan.stored)
+            if plan.installs:
                 ctx.step("running the instance OS create scripts")
                 async with copies_open(ctx, plan.instance):
                     await self._install(ctx, plan)

@@ -13,6 +13,7 @@ from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.param_checks import changed, check_backend_params, check_os_params
 from ganeti.units import name_lookup
 from ganeti.units.context import UnitContext
+from ganeti.units.image.using import check_image_arguments, requested_image
 from ganeti.units.instance.cloning import CLONE, check_clone_arguments
 from ganeti.units.instance.disks import JobNames
 from ganeti.units.instance.grants import check_recovery
@@ -44,6 +45,7 @@ def check_create_arguments(op: OpInstanceCreate) -> None:
     check_import_arguments(op)
     check_remote_import_arguments(op)
     check_clone_arguments(op)
+    check_image_arguments(op)
     if host_name(op.instance_name, "instance_name") != op.instance_name:
         raise InputError("must be in lower case", "instance_name")
     for field in NOT_POSSIBLE:
@@ -61,10 +63,9 @@ def check_create_arguments(op: OpInstanceCreate) -> None:
         )
     check_tags(op.tags)
     _check_names(op)
-    # An import may take its disks from the export.
-    template = (
-        DISK_TEMPLATES[op.disk_template] if op.disk_template and op.mode == "create" else None
-    )
+    # An import may take its disks from the export, and an image has its own.
+    has_own = op.mode == "create" and requested_image(op) is None
+    template = DISK_TEMPLATES[op.disk_template] if op.disk_template and has_own else None
     check_disks(op.disks, template)
     check_nics(op.nics)
     check_backend_params(op.beparams, "beparams")
@@ -113,7 +114,7 @@ def _check_secondary(op: OpInstanceCreate, template: DiskTemplate) -> None:
 def _check_os(op: OpInstanceCreate) -> None:
     if op.os_type:  # Debian's move-instance sends '' for an instance without an OS
         os_name(op.os_type, "os_type")
-    elif not op.no_install and op.mode == "create":
+    elif not op.no_install and op.mode == "create" and op.image is None:
         raise InputError(
             "name the OS to install (--os-type), or skip the installation (--no-install)",
             "os_type",

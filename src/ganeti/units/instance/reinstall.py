@@ -6,12 +6,17 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.identifiers import os_name
+from ganeti.config.resolve import resolve_image
+from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
-from ganeti.model.objects import Instance
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import LockRequest, lock
+from ganeti.model.objects import Image, Instance
 from ganeti.model.opcodes.instance_system import OpInstanceReinstall
 from ganeti.model.param_checks import check_os_params
 from ganeti.units.context import UnitContext
+from ganeti.units.image.using import check_image_fits, image_of, write_disks
 from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
 from ganeti.units.instance.grants import grant_primary
 from ganeti.units.instance.install import check_os, install_os, osparams_with
@@ -24,6 +29,8 @@ class ReinstallPlan:
 
     instance: Instance
     osparams: dict[str, str] = field(repr=False)
+    stored: Image | None = None
+    """The image whose content the disks get first."""
 
 
 class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, ReinstallPlan]):
@@ -40,6 +47,20 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, ReinstallPlan]):
             os_name(op.os_type, "os_type")
         for name in ("osparams", "osparams_private", "osparams_secret"):
             check_os_params(getattr(op, name) or {}, name)
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        stored = self._image(snapshot, self.instance(snapshot))
+        return [
+            *super().declare_locks(snapshot),
+            lock(Level.NODE, stored.nodes if stored else None, Mode.SHARED),
+            lock(Level.IMAGE, stored.uuid if stored else None, Mode.SHARED),
+        ]
+
+    def _image(self, snapshot: Snapshot, instance: Instance) -> Image | None:
+        """Return the image of the cluster that the OS installs."""
+        params = {**instance.osparams, **(self.op.osparams or {})}
+        name = image_of(self.op.os_type or instance.os, params)
+        return None if name is None else resolve_image(snapshot, name)
 
     async def check_prereq(self, ctx: UnitContext) -> ReinstallPlan:
         op = self.op
@@ -59,14 +80,20 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, ReinstallPlan]):
         osparams = osparams_with(
             ctx, instance, op.osparams, op.osparams_private, op.osparams_secret
         )
+        stored = self._image(ctx.snapshot, instance)
+        if stored is not None:
+            check_image_fits(instance, stored)
         node = primary_node(ctx, instance)
         await check_os(ctx, node, instance.os, osparams, force_variant=op.force_variant)
-        return ReinstallPlan(instance, osparams)
+        return ReinstallPlan(instance, osparams, stored)
 
     async def execute(self, ctx: UnitContext, plan: ReinstallPlan) -> Outcome:
         instance = await grant_primary(ctx.config, plan.instance)
-        ctx.step(f"running the OS create scripts of {instance.os} for {instance.name}")
-        async with disks_ready(ctx, instance):
+        async with ctx.undo_log() as undo, disks_ready(ctx, instance):
+            if plan.stored is not None:
+                await write_disks(ctx, undo, instance, plan.stored, holds_data=True)
+            undo.commit()
+            ctx.step(f"running the OS create scripts of {instance.os} for {instance.name}")
             await install_os(
                 ctx,
                 primary_node(ctx, instance),

@@ -62,6 +62,15 @@ class LUNodeRemove(LogicalUnit[OpNodeRemove, RemovalPlan]):
                 f"node {node.name} has instances ({shown}): migrate or remove them first",
                 ErrorCode.WRONG_STATE,
             )
+        only_here = sorted(
+            one.name for one in ctx.snapshot.images.values() if set(one.nodes) == {node.uuid}
+        )
+        if only_here:
+            raise PrereqError(
+                f"node {node.name} has the only copy of image {only_here[0]}; copy it (gnt-image copy"
+                f" {only_here[0]} NODE), or remove it (gnt-image remove {only_here[0]})",
+                ErrorCode.WRONG_STATE,
+            )
         if not node.master_candidate:
             return RemovalPlan(node)
         pool_size = ctx.snapshot.cluster.candidate_pool_size
@@ -81,7 +90,15 @@ class LUNodeRemove(LogicalUnit[OpNodeRemove, RemovalPlan]):
             await ctx.hooks.run_now([node])
         await self._tell(ctx, node)
         ctx.log(f"Removing node {node.name} from the cluster config")
-        return Outcome(change=lambda draft: draft.remove(draft.nodes[node.uuid]))
+
+        def change(draft: Draft) -> None:
+            for image in list(draft.images.values()):
+                if node.uuid in image.nodes:
+                    left = tuple(uuid for uuid in image.nodes if uuid != node.uuid)
+                    draft.put(replace(image, nodes=left))
+            draft.remove(draft.nodes[node.uuid])
+
+        return Outcome(change=change)
 
     async def _demote(self, ctx: UnitContext, plan: RemovalPlan) -> None:
         """Remove the node from the state's holders first; others replace it."""

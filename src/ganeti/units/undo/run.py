@@ -28,6 +28,7 @@ from ganeti.units.undo.transfers import (
     DropSnapshot,
     EndStream,
     RemoveExport,
+    RemoveImageCopy,
     RemoveTransferKey,
 )
 
@@ -49,6 +50,7 @@ STEPS: dict[str, type[Step]] = {
         ),
         *(ReconcileMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetMemory),
         *(RemoveTransferKey, EndStream, ConfirmStream, RemoveExport, DropSnapshot, AbandonBackup),
+        RemoveImageCopy,
     )
 }
 
@@ -88,8 +90,13 @@ def describe(snapshot: Snapshot, recorded: UndoStep) -> str:
     disk = recorded.arguments.get("disk")
     words = (disk.get("part") or disk.get("logical_id")) if isinstance(disk, dict) else None
     path = words[-1] if words else ""
+    images = sorted(
+        image.name if (image := snapshot.images.get(uuid)) is not None else uuid
+        for uuid in concerned.images
+    )
     parts = [
         recorded.procedure.replace("_", " "),
+        f"of image {', '.join(images)}" if images else "",
         f"of {', '.join(sorted(concerned.instances))}" if concerned.instances else "",
         f"on {', '.join(nodes)}" if nodes else "",
         f"({path})" if path else "",
@@ -101,11 +108,17 @@ def locks_of(snapshot: Snapshot, recorded: Sequence[UndoStep]) -> list[LockReque
     """Return the locks for deferred steps: their instances and nodes."""
     instances: set[str] = set()
     nodes: set[str] = set()
+    images: set[str] = set()
     for one in recorded:
         concerned = read_step(one).concerns(snapshot)
         instances |= concerned.instances
         nodes |= concerned.nodes
-    return [lock(Level.INSTANCE, instances), lock(Level.NODE, nodes, Mode.SHARED)]
+        images |= concerned.images
+    return [
+        lock(Level.INSTANCE, instances),
+        lock(Level.NODE, nodes, Mode.SHARED),
+        lock(Level.IMAGE, images),
+    ]
 
 
 async def run_steps(

@@ -21,10 +21,11 @@ from ganeti.units.services import Services
 
 @dataclass(frozen=True)
 class Concerned:
-    """The subjects of a step: the names of instances, and the UUIDs of nodes."""
+    """The subjects of a step: the names of instances, and the UUIDs of nodes and images."""
 
     instances: set[str] = field(default_factory=set)
     nodes: set[str] = field(default_factory=set)
+    images: set[str] = field(default_factory=set)
 
 
 class _AbstractStruct(msgspec.StructMeta, ABCMeta):

@@ -96,6 +96,37 @@ class RemoveExport(_OnNode, frozen=True, kw_only=True):
             await services.rpc.call(node, EXPORT_REMOVE, args, key=key)
 
 
+class RemoveImageCopy(Step, frozen=True, kw_only=True):
+    """Remove the copy of an image from the store of a node, or what was written of one."""
+
+    kind = "remove_image_copy"
+    blocks_moves = False
+
+    node: str
+    image: str
+    """The image's UUID."""
+    directory: str
+    unfinished: bool = False
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            args = ExportArgs(export=self.directory, unfinished=self.unfinished, stored=True)
+            await services.rpc.call(node, EXPORT_REMOVE, args, key=key)
+
+    def superseded(self, snapshot: Snapshot) -> bool:
+        """A copy that the configuration has is kept."""
+        image = snapshot.images.get(self.image)
+        return not self.unfinished and image is not None and self.node in image.nodes
+
+    def concerns(self, snapshot: Snapshot) -> Concerned:
+        del snapshot
+        return Concerned(nodes={self.node}, images={self.image})
+
+    def uses_disk(self, disk: str) -> bool:
+        del disk
+        return False
+
+
 class AbandonBackup(_OnNode, frozen=True, kw_only=True):
     """Remove what was written of a backup that is not complete."""
 
