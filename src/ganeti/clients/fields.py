@@ -71,6 +71,7 @@ SCHEDULE = (
         "runs",
     ),
     *("ctime", "mtime", "uuid", "serial_no"),
+)
 IMAGE = (
     *("name", "description", "size", "stored", "disk.sizes", "disk.sha256", "disk_size"),
     *("firmware", "cloud_init", "beparams", "nic_count", "node_list"),

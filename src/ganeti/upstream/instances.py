@@ -218,6 +218,12 @@ def written_instance(
             f"upstream Ganeti does not know its snapshot {snapshot.name}, and would lose it",
             f"gnt-instance snapshot remove {instance.name} {snapshot.name}",
         )
+    if instance.template:
+        judge.change(
+            what,
+            "template",
+            "upstream Ganeti has no templates; it becomes an instance that is down",
+        )
     disks = {
         disk.uuid: written_disk(judge, instance, index, names)
         for index, disk in enumerate(instance.disks)

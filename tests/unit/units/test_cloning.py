@@ -8,7 +8,7 @@ import pytest
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
-from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceStartup
+from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceReboot, OpInstanceStartup
 from ganeti.model.opcodes.placing import OpInstanceMultiAlloc
 from ganeti.simulation.faulty_store import Crash
 from tests.support.backup_nodes import backup_node, backup_world
@@ -250,3 +250,32 @@ async def test_clone_of_an_instance_in_a_network_gets_another_address(master: Ma
     assert made.nics[0].network == source.nics[0].network
     assert made.nics[0].ip not in (None, source.nics[0].ip)
     succeeded(await master.run(modify(CLONE, nics=[["modify", 0, {"ip": "none"}]])))
+
+
+# --- templates ---
+
+
+async def test_template_cannot_start_and_is_cloned(master: Master) -> None:
+    await with_data(master)
+    view = await master.run(modify(template=True))
+    assert ["template", True] in succeeded(view)
+    assert master.instance(NAME).template
+    for op in (OpInstanceStartup(instance_name=NAME), OpInstanceReboot(instance_name=NAME)):
+        _, arguments = failed(await master.run(op))
+        assert (
+            f"it is a template, which is only cloned; run: gnt-instance clone {NAME}"
+            in arguments[0]
+        )
+    succeeded(await master.run(clone(start=True)))
+    made = master.instance(CLONE)
+    assert (made.template, made.admin_state) == (False, AdminState.UP)
+    assert master.instance(NAME).admin_state is AdminState.DOWN
+    succeeded(await master.run(modify(template=False)))
+    succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+
+
+async def test_instance_that_runs_or_should_run_becomes_no_template(master: Master) -> None:
+    succeeded(await master.run(create(disk_template="file")))
+    _, arguments = failed(await master.run(modify(template=True)))
+    assert "cannot be a template; first run: gnt-instance shutdown" in arguments[0]
+    assert not master.instance(NAME).template

@@ -83,6 +83,11 @@ def _disk(number: int, disk: dict[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
+def _template(answer: object) -> Tree | None:
+    """Return that the instance is a template; None if it is not."""
+    return "yes: it cannot start, and is cloned" if answer else None
+
+
 def _snapshots(found: list[dict[str, Any]] | None) -> Tree | None:
     """Return the snapshots, the oldest first; None if there are none, or an older master does not report them."""
     return [(one["name"], snapshot_words(one)) for one in found or ()] or None
@@ -131,6 +136,7 @@ INSTANCE_KIND = ObjectKind(
         shown("Creation time", "ctime", value=format_time),
         shown("Modification time", "mtime", value=format_time),
         shown("State", "config_state", "run_state", value=_state),
+        shown("Template", "template", value=_template, optional=True),
         shown("Migration", "migrating_to", "name", value=_migration, optional=True),
         shown("Guest, as reported by its agent", "guest_agent", value=_guest, optional=True),
         shown("Nodes", "pnode", "pnode_group_name", "pnode_group_uuid", "snodes", value=_nodes),

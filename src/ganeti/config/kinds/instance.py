@@ -14,6 +14,7 @@ from ganeti.config.view import View
 from ganeti.model.address_pool import AddressPool
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.limits import MAX_DISKS, MAX_NICS
+from ganeti.model.names import AdminState
 from ganeti.model.objects import Cluster, Instance, Nic
 
 
@@ -105,6 +106,8 @@ def _disk_problems(instance: Instance) -> Iterator[Problem]:
             yield ErrorCode.WRONG_INPUT, text
         claims.add(claim)
     yield from _snapshot_problems(instance)
+    if instance.template and instance.admin_state is AdminState.UP:
+        yield ErrorCode.WRONG_STATE, f"instance {name}: a template cannot be up"
     for disk in instance.disks:
         if disk.size <= 0:
             yield ErrorCode.WRONG_INPUT, f"instance {name}: disk {disk.uuid} has {disk.size} MiB"

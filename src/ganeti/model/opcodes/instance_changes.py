@@ -92,6 +92,10 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     ), RefersTo.NOTHING] = None  # fmt: skip
     wait_for_sync: NoWaitForSync = True
     offline: bool | None = None
+    template: Annotated[bool | None, Field(
+        "make it a template, which cannot start and is cloned (gnt-instance clone)", "! --template",
+        form=Form.YES_NO
+    )] = None  # fmt: skip
     conflicts_check: NoConflictsCheck = True
     hotplug: Annotated[bool, Field("change the running guest at once, or fail")] = False
     hotplug_if_possible: Annotated[

@@ -254,6 +254,13 @@ _CONFIGURED: tuple[Field[InstanceRow], ...] = (
         _backup_state,
     ),
     Field(
+        "template",
+        "Template",
+        _BOOL,
+        "Whether it is a template, which cannot start and is cloned",
+        lambda r: r.instance.template,
+    ),
+    Field(
         "forthcoming",
         "Forthcoming",
         _BOOL,

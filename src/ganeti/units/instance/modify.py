@@ -23,6 +23,7 @@ from ganeti.model.applies import Applies
 from ganeti.model.confinement import DOMAIN, MODEL
 from ganeti.model.hypervisor_param import CD_DRIVES
 from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import AdminState
 from ganeti.model.objects import DetachedDisk, Instance, Node
 from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
 from ganeti.rpc.procedures.devices import (
@@ -170,11 +171,13 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         if (new_primary := wanted_primary(op, ctx.snapshot)) is not None:
             return await self._plan_new_primary(ctx, before, new_primary)
         check_may_set(ctx, before.hypervisor, op.hvparams)
+        self._check_template(before, runs=False)
         node = primary_node(ctx, before)
         after, changes, of_disks = self._after(ctx, before)
         # Removing an OS parameter that is not set is allowed: the request is idempotent.
         has_request = changes or op.osparams or op.osparams_private
-        if not has_request and op.runtime_mem is None and op.offline is None:
+        given = (op.runtime_mem, op.offline, op.template)
+        if not has_request and all(one is None for one in given):
             raise InputError("nothing to change: pass at least one option", "instance")
         if op.beparams or op.disks or op.nics:
             check_instance_policy(ctx, after, ignore=op.ignore_ipolicy)
@@ -230,7 +233,11 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         after = with_network_port(ctx, replace(of_disks.after, nics=nics))
         if op.beparams:
             check_recovery(after)
-        return after, [*of_params, *of_disks.results, *of_nics], of_disks
+        of_template = []
+        if op.template is not None and op.template != before.template:
+            after = replace(after, template=op.template)
+            of_template = [FieldChange("template", "", op.template, Applies.NOW)]
+        return after, [*of_params, *of_disks.results, *of_nics, *of_template], of_disks
 
     def _disks_that_change(
         self, ctx: UnitContext, before: Instance, after: Instance
@@ -260,7 +267,17 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
                 f"instance {instance.name} runs; shut it down before it is marked offline",
                 ErrorCode.WRONG_STATE,
             )
+        if state is not None:
+            self._check_template(instance, runs=True)
         return state
+
+    def _check_template(self, instance: Instance, *, runs: bool) -> None:
+        if self.op.template and (runs or instance.admin_state is AdminState.UP):
+            raise PrereqError(
+                f"instance {instance.name} runs, or should run, so it cannot be a template; first run:"
+                f" gnt-instance shutdown {instance.name}",
+                ErrorCode.WRONG_STATE,
+            )
 
     async def _check_on_node(
         self,

@@ -54,7 +54,7 @@ from ganeti.units.instance.disks import (
 from ganeti.units.instance.grants import grant_primary, released
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
 from ganeti.units.instance.nic_checks import check_links
-from ganeti.units.instance.snapshot_checks import check_not_rolling_back, why_unfinished
+from ganeti.units.instance.snapshot_checks import check_may_start, why_not_started
 from ganeti.units.job_source import check_may_set
 from ganeti.units.mirrors.opening import prepare_primary
 from ganeti.units.node_choice import check_memory, check_online, free_resources
@@ -75,7 +75,7 @@ async def start_instance(
     After a failure, or a crash before the record, the guest is stopped. With `force` it starts from mirrored disks
     that lack writes.
     """
-    if why := why_unfinished(instance):
+    if why := why_not_started(instance):
         raise ExecError(f"{instance.name} cannot be started: {why}")
     instance = await grant_primary(ctx.config, instance)
     node = primary_node(ctx, instance)
@@ -217,7 +217,7 @@ async def why_not_wanted(ctx: UnitContext, instance: Instance) -> str:
         return f"its requested state is {instance.admin_state}"
     if instance.migrating_to is not None:
         return "an interrupted migration has not been resolved"
-    if why := why_unfinished(instance):
+    if why := why_not_started(instance):
         return why
     home = primary_node(ctx, instance)
     check_online(home)
@@ -236,7 +236,7 @@ async def why_not_wanted(ctx: UnitContext, instance: Instance) -> str:
 
 async def check_can_start(ctx: UnitContext, node: Node, instance: Instance) -> None:
     """Refuse to start a guest if its node lacks memory or the networks."""
-    check_not_rolling_back(instance)
+    check_may_start(instance)
     await check_links(ctx, node, instance)
     what = f"starting instance {instance.name}"
     demand = Demand.of(ctx.snapshot.cluster, instance)

@@ -117,6 +117,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
                 disk_view(snapshot, instance, index, disks) for index in range(len(instance.disks))
             ],
             "snapshots": [snapshot_dictionary(one) for one in instance.snapshots],
+            "template": instance.template,
             "unfinished": why_unfinished(instance) or None,
             "tags": list(instance.tags),
         }

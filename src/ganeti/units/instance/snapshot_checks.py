@@ -22,6 +22,16 @@ def check_no_snapshots(instance: Instance, participle: str, why: str) -> None:
         )
 
 
+def why_not_started(instance: Instance) -> str:
+    """Return why the guest cannot start, with the command that allows it; '' if it may."""
+    if instance.template:
+        return (
+            f"it is a template, which is only cloned; run: gnt-instance clone {instance.name} NEW-NAME,"
+            f" or make it an instance again: gnt-instance modify --template=no {instance.name}"
+        )
+    return why_unfinished(instance)
+
+
 def why_unfinished(instance: Instance) -> str:
     """Return why the disks must not be used, with the command that completes the work on them; '' if they may."""
     if (restoring := instance.restoring) is not None:
@@ -43,3 +53,9 @@ def check_not_rolling_back(instance: Instance) -> None:
     """Refuse to use disks that are a mixture of two contents."""
     if why := why_unfinished(instance):
         raise PrereqError(f"{instance.name}: {why}", ErrorCode.WRONG_STATE)
+
+
+def check_may_start(instance: Instance) -> None:
+    """Refuse to start a template, or a guest whose disks are a mixture of two contents."""
+    if why := why_not_started(instance):
+        raise PrereqError(f"{instance.name} cannot start: {why}", ErrorCode.WRONG_STATE)
