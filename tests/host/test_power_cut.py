@@ -27,7 +27,7 @@ here, notes = state / "c", state / "unsynced"
 kept = len(notes.read_text().splitlines()) if notes.exists() else 0
 vcluster = Path(sys.executable).parent / "ganeti-vcluster"
 for _ in range(4):  # under emulation a daemon needs longer than an administrator would wait
-    up = [sys.executable, vcluster, "--dir", here, "up", "--nodes", "1"]
+    up = [sys.executable, vcluster, "--dir", here, "up", "--no-image", "--nodes", "1"]
     if not subprocess.run(up, stdin=subprocess.DEVNULL).returncode:
         break
 

@@ -209,7 +209,7 @@ def local_cluster(*options: str, nodes: int = 3) -> Iterator[LocalCluster]:
     with short_directory() as parent:
         directory = parent / "c"
         try:
-            vcluster(directory, "up", "--nodes", str(nodes), *options)
+            vcluster(directory, "up", "--no-image", "--nodes", str(nodes), *options)
             made = load(directory)
             assert made is not None
             cluster = LocalCluster(made)

@@ -85,7 +85,7 @@ def machine_cluster(machines: int = 2) -> Iterator[MachineCluster]:
         directory = parent / "c"
         options = ["--nodes", "1", "--storage-vms", str(machines), "--guest", str(guest)]
         try:
-            _vcluster(directory, "up", *options)
+            _vcluster(directory, "up", "--no-image", *options)
             made = load(directory)
             assert made is not None
             with contextlib.closing(MachineCluster(made)) as cluster:

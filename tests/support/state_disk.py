@@ -26,7 +26,7 @@ def cluster_on(*words: str) -> Iterator[LocalCluster]:
         if done.returncode:
             pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
         try:
-            vcluster(parent / "c", "up", "--nodes", "1")
+            vcluster(parent / "c", "up", "--no-image", "--nodes", "1")
             made = load(parent / "c")
             assert made is not None
             yield LocalCluster(made)

@@ -105,6 +105,11 @@ def _add_up(make: argparse.ArgumentParser) -> None:
         help="offer the test guest that guest/build.py made in DIR as OS 'tiny'",
     )
     make.add_argument(
+        "--no-image",
+        action="store_true",
+        help="do not import the image 'tiny' for gnt-instance add --image",
+    )
+    make.add_argument(
         "--storage-vms",
         type=int,
         default=0,
@@ -165,12 +170,20 @@ def _up(args: argparse.Namespace, directory: Path) -> int:
             domain=args.domain,
         ),
         announce,
+        None if args.no_image else _with_image,
     )
     if not is_new:
         announce(f"A cluster already exists in {directory}; it was not changed.")
         return _status(cluster)
     announce(f"\nThe cluster is up. Continue with: ganeti-vcluster --dir {directory} shell")
     return 0
+
+
+def _with_image(cluster: VirtualCluster) -> None:
+    from ganeti.vcluster import lifecycle
+    from ganeti.vcluster.tiny_image import import_tiny
+
+    import_tiny(cluster, lifecycle.Commands(cluster, announce))
 
 
 def _down(directory: Path) -> int:

@@ -16,6 +16,7 @@ from ganeti.vcluster.command import announce, stop_on_sigterm
 from ganeti.vcluster.layout import VirtualCluster, plan
 from ganeti.vcluster.lifecycle import POWER_PROGRAM
 from ganeti.vcluster.power import switch
+from ganeti.vcluster.tiny_image import import_tiny
 
 DEFAULT_DIRECTORY = Path("/var/tmp/ganeti-demo")  # noqa: S108 - made 0700, and long names do not fit
 NODES = 3
@@ -62,6 +63,8 @@ class Demo:
         self._master("gnt-cluster", "info")
         self._master("gnt-node", "list")
         self._master("gnt-os", "list")
+        import_tiny(self._cluster, self._commands)
+        self._master("gnt-image", "list")
         _title("A virtual machine: the allocator chooses its node")
         self._master(
             "gnt-instance", "add", "-t", "sharedfile", "--disk", "0:size=128m", "-o", "tiny+default",
@@ -196,7 +199,7 @@ To continue:
   {program} --dir {cluster.directory} shell     a shell on the master node; then, for example:
       gnt-instance list
       gnt-instance console {INSTANCE}        (Ctrl-] leaves it)
-      gnt-instance add -t sharedfile --disk 0:size=128m -o tiny+default -B memory=96m --no-nics web2.example.com
+      gnt-instance add -t sharedfile --image tiny -B memory=96m --no-nics web2.example.com
       gnt-cluster verify
   {program} --dir {cluster.directory} status    the daemons
   {end}     end everything that the demo started"""
