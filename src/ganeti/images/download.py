@@ -4,7 +4,7 @@ import ssl
 import time
 import urllib.request
 from http.client import HTTPException
-from typing import IO
+from typing import IO, Protocol
 
 from ganeti.base.errors import HostError
 from ganeti.model.image_source import check_url
@@ -14,9 +14,15 @@ _TIME_LIMIT_S = 4 * 3600.0
 _CHUNK = 1 << 18
 
 
-def fetch(
-    address: str, target: IO[bytes], limit: int, context: ssl.SSLContext | None = None
-) -> int:
+class Target(Protocol):
+    """A file that is written from the beginning to the end."""
+
+    def write(self, data: bytes, /) -> int: ...
+
+    def flush(self) -> None: ...
+
+
+def fetch(address: str, target: Target, limit: int, context: ssl.SSLContext | None = None) -> int:
     """Write the file at an address into a file; return its length. HostError gives the reason of a failure."""
     check_url(address)
     secure = urllib.request.HTTPSHandler(context=context or ssl.create_default_context())
@@ -40,7 +46,7 @@ def fetch(
     return length
 
 
-def _copy(source: IO[bytes], target: IO[bytes], limit: int) -> int:
+def _copy(source: IO[bytes], target: Target, limit: int) -> int:
     begun, length = time.monotonic(), 0
     while data := source.read(_CHUNK):
         length += len(data)

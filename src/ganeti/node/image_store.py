@@ -148,7 +148,7 @@ def _fetch(address: str, target: Path, digest: Digest | None, report: Report) ->
     space = shutil.disk_usage(target.parent)
     with target.open("xb") as file:
         digesting = _Digesting(file, digest, report)
-        fetch(address, digesting, max(0, space.free - space.total // _KEPT_FREE))  # type: ignore[arg-type]  # it only writes
+        fetch(address, digesting, max(0, space.free - space.total // _KEPT_FREE))
         digesting.check(address)
 
 
@@ -159,11 +159,11 @@ class _Digesting:
         self._file, self._wanted, self._report = file, digest, report
         self._digest, self._length = hashlib.new(digest.algorithm), 0
 
-    def write(self, data: bytes) -> None:
-        self._file.write(data)
+    def write(self, data: bytes) -> int:
         self._digest.update(data)
         self._length += len(data)
         self._report("download", self._length, 0)
+        return self._file.write(data)
 
     def flush(self) -> None:
         self._file.flush()

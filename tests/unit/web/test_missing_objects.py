@@ -19,7 +19,7 @@ from tests.unit.web.test_resources import path_of
 
 GONE = "nosuch"
 VALUES: dict[RefersTo, Any] = {
-    **dict.fromkeys((RefersTo.NODE, RefersTo.GROUP, RefersTo.NETWORK, RefersTo.INSTANCE), GONE),
+    **dict.fromkeys((RefersTo.NODE, RefersTo.GROUP, RefersTo.NETWORK, RefersTo.IMAGE, RefersTo.INSTANCE), GONE),
     **dict.fromkeys((RefersTo.OS, RefersTo.ALLOCATOR, RefersTo.DESTINATION), GONE),
     RefersTo.ALLOCATORS: f"hail/relocate={GONE}",
     RefersTo.NIC_CHANGES: [["add", {"network": GONE}]],

@@ -30,7 +30,7 @@ from tests.unit.query.cluster import INSTANCE_UUIDS, job
 
 BODIES: list[Any] = [None, [], {"OP_ID": "OP_TEST_DELAY"}]
 WORDS = {
-    "node": "node1", "instance": "web1", "group": "default", "network": "net1", "job": "1",
+    "node": "node1", "instance": "web1", "group": "default", "network": "net1", "image": "box", "job": "1",
     "snapshot": "s1",
     "point": "20261127-080000", "schedule": "nightly",
     "filter": "0a", "disk": "0", "resource": "node",
