@@ -8,6 +8,7 @@ import ganeti.cli
 from ganeti.cli.command import CommandTable
 from ganeti.cli.gnt_backup import table as gnt_backup
 from ganeti.cli.gnt_cluster import table as gnt_cluster
+from ganeti.cli.gnt_image import table as gnt_image
 from ganeti.cli.gnt_instance.table import table as gnt_instance
 from ganeti.cli.gnt_node import table as gnt_node
 from ganeti.model.opcode_table import OPCODES
@@ -29,6 +30,7 @@ def test_opcode_that_changes_something_declares_either_a_loss_or_why_there_is_no
 
 DESTROYING: dict[str, list[tuple[CommandTable, str, str]]] = {
     "OP_CLUSTER_DESTROY": [(gnt_cluster, "destroy", "--yes-do-it")],
+    "OP_IMAGE_REMOVE": [(gnt_image, "remove box", "--force")],
     "OP_INSTANCE_REMOVE": [(gnt_instance, "remove web1", "--force")],
     "OP_INSTANCE_REINSTALL": [(gnt_instance, "reinstall web1", "--force")],
     "OP_INSTANCE_SET_PARAMS": [

@@ -195,7 +195,8 @@ async def test_the_locks_are_those_of_the_instances_by_their_names_of_then_and_n
         UndoStep("something", {}),
     ]
     await master.change(lambda draft: draft.put(replace(instance, name="new.example.com")))
-    instances, nodes = locks_of(master.snapshot, steps)
+    instances, nodes, images = locks_of(master.snapshot, steps)
+    assert images.is_empty
     assert (instances.level, instances.mode) == (Level.INSTANCE, Mode.EXCLUSIVE)
     assert instances.names == frozenset({NAME, "new.example.com"})
     assert (nodes.level, nodes.mode) == (Level.NODE, Mode.SHARED)

@@ -14,7 +14,15 @@ from ganeti.model import wire
 from ganeti.model.fields import RefersTo, declared_references
 from ganeti.model.job import StoredJob, Submitter, remote_source
 from ganeti.model.names import JobStatus
-from ganeti.model.objects import DetachedDisk, Disk, Network, NetworkUuid
+from ganeti.model.objects import (
+    DetachedDisk,
+    Disk,
+    Image,
+    ImageDisk,
+    ImageUuid,
+    Network,
+    NetworkUuid,
+)
 from ganeti.model.opcode_table import OPCODES, parse_opcode
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
@@ -32,7 +40,7 @@ pytestmark = pytest.mark.requirement("G21")
 
 PATTERNS = {
     RefersTo.NODE: "node1*", RefersTo.GROUP: "default", RefersTo.NETWORK: "mine", RefersTo.LINK: "br-mine",
-    RefersTo.DIRECTORY: "mine", RefersTo.STORAGE: "mine", RefersTo.PATH: "/srv/mine/*",
+    RefersTo.DIRECTORY: "mine", RefersTo.STORAGE: "mine", RefersTo.PATH: "/srv/mine/*", RefersTo.IMAGE: "mine",
 }  # fmt: skip
 MINE = Scope(names=("web1*",), others=tuple((kind.value, text) for kind, text in PATTERNS.items()))
 CLOSED = replace(MINE, others=())
@@ -47,7 +55,7 @@ OWN: dict[RefersTo, Any] = {
     RefersTo.DISK_PARAMS: {"vg": "mine"}, RefersTo.DISK_CHANGES: [["attach", {"name": "mine"}]],
     RefersTo.NIC_CHANGES: [["add", {"network": "mine"}]], RefersTo.HYPERVISOR_PARAMS: {"kernel_path": "/srv/mine/x"},
     RefersTo.OS_PARAMS: {"image": "/srv/mine/x"}, RefersTo.DEPENDENCIES: [[7, []]],
-    RefersTo.NEW_NODE: "", RefersTo.NEW_GROUP: "", RefersTo.NEW_NETWORK: "",
+    RefersTo.NEW_NODE: "", RefersTo.NEW_GROUP: "", RefersTo.NEW_NETWORK: "", RefersTo.IMAGE: "mine", RefersTo.NEW_IMAGE: "",
 }  # fmt: skip
 OTHERS: dict[RefersTo, list[Any]] = {
     RefersTo.INSTANCE: ["web2", "web2.example.com", INSTANCE_UUIDS[1], "web", "WEB2", "gone.example.com"],
@@ -69,6 +77,8 @@ OTHERS: dict[RefersTo, list[Any]] = {
     RefersTo.NEW_NODE: ["node1.example.com"],
     RefersTo.NEW_GROUP: ["default"],
     RefersTo.NEW_NETWORK: ["mine"],
+    RefersTo.NEW_IMAGE: ["mine"],
+    RefersTo.IMAGE: ["theirs", "00000000-0000-4000-8000-0000000000f2", "nowhere"],
     RefersTo.DISK_PARAMS: [{"vg": "xenvg"}, {"metavg": "xenvg"}, {"pool": "rbd"}, {"lun": 7}, {"provider": "p"},
                            {"disk-custom": "--x"}],
     RefersTo.DISK_CHANGES: [[["attach", {"name": "theirs"}]], [["attach", {"name": "both"}]], [["attach", 0, {"uuid": OTHER_DISK}]],
@@ -78,7 +88,7 @@ OTHERS: dict[RefersTo, list[Any]] = {
     RefersTo.HYPERVISOR_PARAMS: [{"kernel_path": "/etc/shadow"}, {"cdrom_image_path": "/dev/xenvg/theirs"},
                                  {"usb_devices": "host:1234:5678"}],
     RefersTo.OS_PARAMS: [{"image": "/srv/theirs"}, {"x": "../theirs"}, {"x": "file:///srv/theirs"},
-                         {"image": " /srv/theirs"}, {"x": "a/../../theirs"}],
+                         {"image": " /srv/theirs"}, {"x": "a/../../theirs"}, {"stored_image": "theirs"}],
     RefersTo.DEPENDENCIES: [[[8, []]], [[7, []], [9, ["success"]]]],
 }  # fmt: skip
 OWN_JOBS = {7}
@@ -102,13 +112,17 @@ def cluster_with_objects_of_two_tenants() -> Snapshot:
         Network(uuid=NetworkUuid(f"00000000-0000-4000-8000-0000000000e{number}"), name=name, network="192.0.2.0/24")
         for number, name in enumerate(("mine", "theirs"), 1)
     ]  # fmt: skip
+    images = [
+        Image(uuid=ImageUuid(f"00000000-0000-4000-8000-0000000000f{number}"), name=name, disks=(ImageDisk(size=1),))
+        for number, name in enumerate(("mine", "theirs"), 1)
+    ]  # fmt: skip
     return Snapshot.of(
         1,
         one.cluster,
         nodes=one.nodes.values(),
         groups=one.groups.values(),
         instances=one.instances.values(),
-        others=[*disks, *networks],
+        others=[*disks, *networks, *images],
     )
 
 
