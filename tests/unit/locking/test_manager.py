@@ -412,6 +412,7 @@ async def test_the_snapshot_lists_locks_owners_and_waiters(manager: LockManager)
         "node/n2",
         "node-res/[lockset]",
         "network/[lockset]",
+        "image/[lockset]",
     ]
     assert rows["instance/inst1"].mode is EXCLUSIVE
     assert rows["instance/inst1"].owners == {1}
@@ -419,7 +420,7 @@ async def test_the_snapshot_lists_locks_owners_and_waiters(manager: LockManager)
     assert rows["node/[lockset]"].mode is SHARED
     assert [(w.mode, w.owners) for w in rows["node/n1"].waiters] == [(EXCLUSIVE, (2,))]
     statistics = manager.statistics()
-    assert (statistics.owners, statistics.waiting, statistics.locks) == (1, 1, 13)
+    assert (statistics.owners, statistics.waiting, statistics.locks) == (1, 1, 14)
     manager.release(1)
     await waiting
 

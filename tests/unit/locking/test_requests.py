@@ -34,6 +34,7 @@ def test_requests_are_taken_in_the_order_of_levels() -> None:
         Level.NODE,
         Level.NODE_RES,
         Level.NETWORK,
+        Level.IMAGE,
     ]
 
 
@@ -57,4 +58,5 @@ def test_levels_have_the_words_of_lock_listings() -> None:
         "node",
         "node-res",
         "network",
+        "image",
     ]
