@@ -291,3 +291,19 @@ def test_a_definition_runs_its_program_although_that_was_called_by_a_relative_pa
         f'exec {tmp_path}/bin/ganeti-os-image "/node" create'
         in (tmp_path / "os/image/create").read_text()
     )
+
+
+def test_stored_image_is_left_as_the_cluster_has_written_it(bench: Bench) -> None:
+    before = bench.disks[0].read_bytes()
+    bench.create(stored_image="debian", ssh_key="ssh-ed25519 AAAA")
+    assert bench.disks[0].read_bytes() == before
+    assert b"ssh-ed25519 AAAA" in fat_files(bench.disks[1].read_bytes())["meta-data"]
+    for wrong, text in (
+        ({"stored_image": "debian", **RAW}, "excludes image"),
+        ({"stored_image": "debian", "format": "raw"}, "excludes format"),
+        ({"stored_image": "../debian"}, "is not a name"),
+        ({"format": "raw"}, "or use --image"),
+    ):
+        with pytest.raises(InputError, match=text):
+            bench.create(**wrong)
+    assert bench.disks[0].read_bytes() == before
