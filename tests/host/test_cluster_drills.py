@@ -1,5 +1,6 @@
 """Backups booted by the real commands, between real daemons: no guest of a drill outlives its job."""
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,24 +18,32 @@ pytestmark = [
 ]
 
 READY = "--expect=GANETI-TINY READY"
-NAME = "web1.example.com"
+_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     guest = build_tiny_guest()
     with local_cluster("--hypervisor", "kvm", "--guest", str(guest), nodes=2) as one:
-        one.ok(
-            *("gnt-instance", "add", "-n", "node1", "-t", "file", "--disk", "0:size=64m"),
-            *("-o", "tiny+default", "-B", "memory=96m", "--no-nics", "--no-start", NAME),
-            timeout_s=120,
-        )
-        one.ok("gnt-backup", "save", "-n", "node2", NAME)
         yield one
 
 
-def proof(cluster: LocalCluster) -> list[str]:
-    return cluster.ok("gnt-backup", "points", "--no-headers", "-o", "proof", NAME).lines
+@pytest.fixture
+def name(cluster: LocalCluster) -> Iterator[str]:
+    """An instance that is down, with one backup on the other node."""
+    name = f"web{next(_numbers)}.example.com"
+    cluster.ok(
+        *("gnt-instance", "add", "-n", "node1", "-t", "file", "--disk", "0:size=64m"),
+        *("-o", "tiny+default", "-B", "memory=96m", "--no-nics", "--no-start", name),
+        timeout_s=120,
+    )
+    cluster.ok("gnt-backup", "save", "-n", "node2", name)
+    yield name
+    cluster.ok("gnt-instance", "remove", "-f", "--shutdown-timeout=0", name)
+
+
+def shown(cluster: LocalCluster, name: str, field: str) -> list[str]:
+    return cluster.ok("gnt-backup", "points", "--no-headers", "-o", field, name).lines
 
 
 def drills() -> list[int]:
@@ -53,67 +62,64 @@ def _is_drill(process: Path) -> bool:
         return False
 
 
-def test_backup_boots_beside_its_instance(cluster: LocalCluster) -> None:
-    cluster.ok("gnt-instance", "startup", NAME)
-    try:
-        assert proof(cluster) == ["unproven"]
-        with cluster.in_background("gnt-backup", "drill", READY, NAME) as process:
-            wait_until(lambda: bool(drills()), "the guest of the drill runs", 60)
-            assert cluster.names("instance") == {NAME}
-            verified = cluster.ok("gnt-cluster", "verify").out
-            assert "unknown" not in verified
-            out, _err = process.communicate(timeout=120)
-        assert process.returncode == 0, out
-        assert re.search(r"boots: 'GANETI-TINY READY' after \d+\.\d s \(96 MiB, tcg\)", out)
-        assert drills() == []
-        assert proof(cluster) == ["good"]
-        assert cluster.value("instance", NAME, "status") == "running"
-    finally:
-        cluster.ok("gnt-instance", "shutdown", "--timeout=0", NAME)
+def begin_endless(cluster: LocalCluster, name: str) -> str:
+    """Begin a drill whose sign of life never comes; its job, once the guest runs."""
+    words = ("gnt-backup", "drill", "--submit", "--timeout=600", "--expect=never seen", name)
+    found = re.search(r"\d+", cluster.ok(*words).out)
+    assert found
+    wait_until(lambda: bool(drills()), "the guest of the drill runs", 60)
+    return found[0]
 
 
-def test_drill_outlives_the_node_daemon(cluster: LocalCluster) -> None:
-    with cluster.in_background("gnt-backup", "drill", READY, NAME) as process:
+def test_backup_boots_beside_its_instance(cluster: LocalCluster, name: str) -> None:
+    cluster.ok("gnt-instance", "startup", name)
+    assert shown(cluster, name, "proof") == ["unproven"]
+    with cluster.in_background("gnt-backup", "drill", READY, name) as process:
+        wait_until(lambda: bool(drills()), "the guest of the drill runs", 60)
+        assert cluster.names("instance") == {name}
+        assert "unknown" not in cluster.ok("gnt-cluster", "verify").out
+        out, _err = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    assert re.search(r"boots: 'GANETI-TINY READY' after \d+\.\d s \(96 MiB, tcg\)", out)
+    assert drills() == []
+    assert shown(cluster, name, "proof") == ["good"]
+    assert cluster.value("instance", name, "status") == "running"
+
+
+def test_drill_outlives_the_node_daemon(cluster: LocalCluster, name: str) -> None:
+    (point,) = shown(cluster, name, "backup")
+    with cluster.in_background("gnt-backup", "drill", READY, name, point) as process:
         wait_until(lambda: bool(drills()), "the guest of the drill runs", 60)
         cluster.kill(NODED, 2)
         cluster.start(NODED, 2)
         out, _err = process.communicate(timeout=120)
     assert process.returncode == 0, out
     assert drills() == []
+    assert shown(cluster, name, "proof") == ["good"]
 
 
-def test_drill_ends_with_its_master(cluster: LocalCluster) -> None:
-    words = ("gnt-backup", "drill", "--submit", "--timeout=600", "--expect=never seen", NAME)
-    cluster.ok(*words)
-    wait_until(lambda: bool(drills()), "the guest of the drill runs", 60)
+def test_drill_ends_with_its_master(cluster: LocalCluster, name: str) -> None:
+    begin_endless(cluster, name)
     cluster.kill(MASTERD)
     cluster.start(MASTERD)
     wait_until(lambda: not drills(), "the guest of the drill ends", 60)
-    assert proof(cluster) == ["good"]  # this drill had no result
+    assert shown(cluster, name, "proof") == ["unproven"]  # a drill was requested
 
 
-def test_cancelled_drill_ends(cluster: LocalCluster) -> None:
-    words = ("gnt-backup", "drill", "--submit", "--timeout=600", "--expect=never seen", NAME)
-    found = re.search(r"\d+", cluster.ok(*words).out)
-    assert found
-    wait_until(lambda: bool(drills()), "the guest of the drill runs", 60)
-    cluster.ok("gnt-job", "cancel", "--kill", "--yes-do-it", found[0])
+def test_cancelled_drill_ends(cluster: LocalCluster, name: str) -> None:
+    job = begin_endless(cluster, name)
+    cluster.ok("gnt-job", "cancel", "--kill", "--yes-do-it", job)
     wait_until(lambda: not drills(), "the guest of the drill ends", 60)
 
 
 def test_backup_of_an_empty_disk_fails_with_the_last_lines_of_its_console(
-    cluster: LocalCluster,
+    cluster: LocalCluster, name: str
 ) -> None:
-    disk = next(one for one in cluster.disks())
-    content = disk.read_bytes()
-    try:
-        with disk.open("r+b") as file:
-            file.write(bytes(4096))
-        cluster.ok("gnt-backup", "save", NAME)
-        said = cluster.fails("gnt-backup", "drill", READY, NAME)
-    finally:
-        disk.write_bytes(content)
-    assert "did not pass" in said
-    assert proof(cluster) == ["good", "failed"]
-    failure = cluster.ok("gnt-backup", "points", "--no-headers", "-o", "failure", NAME).lines
-    assert "without 'GANETI-TINY READY'; the console ends: " in failure[1]
+    (disk,) = cluster.disks()
+    with disk.open("r+b") as file:
+        file.write(bytes(4096))
+    cluster.ok("gnt-backup", "save", name)
+    assert "did not pass" in cluster.fails("gnt-backup", "drill", READY, name)
+    assert shown(cluster, name, "proof") == ["unproven", "failed"]
+    failure = shown(cluster, name, "failure")[1]
+    assert "without 'GANETI-TINY READY'; the console ends: " in failure

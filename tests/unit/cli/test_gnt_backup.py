@@ -174,3 +174,27 @@ def test_schedule_list_asks_for_the_named_ones(master: FakeMaster, run: Run) -> 
     kind, fields, filter_ = master.args_of("Query")
     assert (kind, fields[0]) == ("schedule", "name")
     assert filter_ == ["|", ["==", "name", "nightly"]]
+
+
+def test_drill_names_a_backup(master: FakeMaster, run: Run) -> None:
+    result = {"point": "20261127-080000", "seen": "login:", "seconds": 2.5, "lines": ["\x1b[2J login:"],
+              "memory": 96, "accelerator": "tcg"}  # fmt: skip
+    master.job(result=result)
+    words = ["--timeout=60", "--expect=ready", "--memory=256", "web1", "20261127-080000"]
+    code, out, _err = run(table, "drill", *words)
+    assert code == 0
+    assert out.splitlines()[-2:] == [
+        r"  \x1b[2J login:",
+        "Backup 20261127-080000 of web1 boots: 'login:' after 2.5 s (96 MiB, tcg)",
+    ]
+    op = submitted(master)
+    assert (op["OP_ID"], op["instance_name"], op["point"]) == ("OP_BACKUP_DRILL", "web1", words[-1])
+    assert (op["timeout"], op["expect"], op["memory"]) == (60, "ready", 256)
+
+
+def test_drill_takes_the_last_backup_by_default(master: FakeMaster, run: Run) -> None:
+    master.job()
+    assert run(table, "drill", "--submit", "--agent", "web1")[0] == 0
+    op = submitted(master)
+    assert op.get("point") is None
+    assert op["agent"] is True

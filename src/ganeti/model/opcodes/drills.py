@@ -14,9 +14,8 @@ class OpBackupDrill(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_DRILL")
     in MiB and `accelerator`. The job fails if the backup is damaged, or the guest gives no sign of life.
     """
 
-    point: Annotated[str | None, Field("the backup; default: the last one"), RefersTo.NOTHING] = (
-        None
-    )
+    point: Annotated[str | None, RefersTo.NOTHING] = None
+    """The backup; None: the last one."""
     memory: Annotated[int | None, Field(
         "memory of the guest in MiB; default: that of the instance, or less if the node has less than twice as much"
         " free", metavar="MIB"
