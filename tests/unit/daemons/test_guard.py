@@ -229,10 +229,13 @@ def test_a_node_that_stood_still_kills_its_guests_and_is_not_reset(
 def test_a_guest_whose_start_is_not_recorded_yet_is_found(node: Node, steps: Steps) -> None:
     words = ["sleep", f"600.{os.getpid()}"]
     with subprocess.Popen(words) as guest:
-        node.record(WEB, argv=words)
-        node.lease(1001.0, WEB)
-        steps.until(1002.0)
-        assert identity_of(guest.pid) is None
+        try:
+            node.record(WEB, argv=words)
+            node.lease(1001.0, WEB)
+            steps.until(1002.0)
+            assert identity_of(guest.pid) is None
+        finally:
+            guest.kill()  # otherwise a failed test waits for its end
 
 
 def test_simulated_guests_die_with_the_lease(node: Node, steps: Steps) -> None:

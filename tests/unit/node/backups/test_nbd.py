@@ -38,7 +38,8 @@ def served(directory: Path, image: Path, *flags: str) -> Iterator[str]:
                 time.sleep(0.01)
             yield str(path)
         finally:
-            server.terminate()
+            server.kill()  # it ignores other signals as long as a failed test has left a connection
+            path.unlink(missing_ok=True)
 
 
 def test_data_is_read_and_holes_are_known(disk_path: Path) -> None:
