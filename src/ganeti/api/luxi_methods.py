@@ -40,6 +40,7 @@ from ganeti.query.execute import (
 )
 from ganeti.query.fields.field import Field
 from ganeti.query.fields.job import JobContext
+from ganeti.units.expected import check_expected
 from ganeti.units.job_scope import check_scope, jobs_of
 from ganeti.units.missing_objects import Programs, check_objects
 from ganeti.units.registry import UNITS
@@ -251,6 +252,8 @@ class LuxiMethods:
     async def _check_request(self, ops: Sequence[OpCode], submitter: Submitter) -> None:
         """Raise PrereqError for objects that do not exist, and for values that are not allowed."""
         await check_objects(self._config.snapshot, ops, self._queue.unended_ops, self._programs)
+        if len(ops) == 1:
+            check_expected(self._config.snapshot, ops[0])
         await self._check_values(ops, submitter)
 
     async def _check_values(self, ops: Sequence[OpCode], submitter: Submitter) -> None:

@@ -10,6 +10,7 @@ from ganeti.locking.requests import LockRequest
 from ganeti.model.job import UndoStep
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.expected import check_expected
 from ganeti.units.hooks.listing import HookListing
 from ganeti.units.hooks.operation import OperationHooks
 from ganeti.units.job_scope import check_scope
@@ -39,6 +40,7 @@ class Processor:
             await unit.before_locks(run)
             await self._lock(unit, run)
             check_scope(ctx.snapshot, run.scope, run.op)
+            check_expected(ctx.snapshot, run.op)
             begun = self._hook_listing.reports.moment()
             plan = await unit.check_prereq(ctx)
             if run.op.dry_run:

@@ -55,13 +55,13 @@ async def has_job(call: Call, job_id: str) -> bool:
 
 
 async def visible(call: Call, names: Sequence[str]) -> list[str]:
-    """Return the instances among `names` that the user may see."""
+    """Return the instances among `names` that the user may see; removed ones are matched by their names."""
     scope = call.user.rights.scope
     if not scope.is_restricted or not names:
         return list(names)
     rows = await call.services.master.ask("QueryInstances", [], ["name", "tags"], False)
-    allowed = {name for name, tags in rows if scope.has(name, tags)}
-    return [name for name in names if name in allowed]
+    tags_of = dict(rows)
+    return [name for name in names if scope.has(name, tags_of.get(name, ()))]
 
 
 _OWN: dict[str, Callable[[Call, str], Awaitable[bool]]] = {

@@ -24,6 +24,7 @@ from ganeti.model.objects import (
 )
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.model.progress import JobProgress
+from ganeti.rpc.procedures.backups import BACKUP_LIST, BackupListing, PointInfo
 from ganeti.rpc.procedures.exports import EXPORT_LIST, ExportListing
 from ganeti.rpc.procedures.external import EXT_PROVIDERS, ProviderInfo
 from ganeti.rpc.procedures.figures import (
@@ -148,29 +149,31 @@ class FakeNodes:
     figures: dict[str, NodeFigures] = field(default_factory=dict)
     histories: dict[str, HistoryPart] = field(default_factory=dict)
     asked: list[HistoryArgs] = field(default_factory=list)
+    points: dict[str, list[PointInfo]] = field(default_factory=dict)
 
     async def call(self, node: Node, procedure: Procedure[Any, Any], args: Any) -> Any:
         name = node.name.partition(".")[0]
         self.calls.append((procedure.name, name))
         if name in self.silent:
             raise RpcUnknown(node.name, "no answer")
-        if procedure is NODE_INFO:
-            return STATED
-        if procedure is INSTANCES_INFO:
-            return self.instances.get(name, [])
         if procedure is INSTANCE_CONSOLE:
             return ConsoleInfo(kind="socket", path=f"/run/{args.instance.name}", log_path="/log")
-        if procedure is EXT_PROVIDERS:
-            return self.providers.get(name, [])
-        if procedure is OS_DIAGNOSE:
-            return self.systems
-        if procedure is EXPORT_LIST:
-            return ExportListing(names=["web1.example.com"] if name == "node1" else [], free=1)
-        if procedure is FIGURES:
-            return self.figures.get(name, NodeFigures())
         if procedure is HISTORY:
             self.asked.append(args)
-            return self.histories.get(name, HistoryPart())
+        answers: dict[str, Any] = {
+            NODE_INFO.name: STATED,
+            INSTANCES_INFO.name: self.instances.get(name, []),
+            EXT_PROVIDERS.name: self.providers.get(name, []),
+            OS_DIAGNOSE.name: self.systems,
+            EXPORT_LIST.name: ExportListing(
+                names=["web1.example.com"] if name == "node1" else [], free=1
+            ),
+            FIGURES.name: self.figures.get(name, NodeFigures()),
+            HISTORY.name: self.histories.get(name, HistoryPart()),
+            BACKUP_LIST.name: BackupListing(targets=[], points=self.points.get(name, [])),
+        }
+        if procedure.name in answers:
+            return answers[procedure.name]
         raise RpcError(node.name, f"unexpected {procedure.name}")
 
 

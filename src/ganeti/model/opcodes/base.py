@@ -79,6 +79,13 @@ def _short(value: float) -> str:
     return f"{'-' if sign else ''}{digits[0]}.{rest}e{int(exponent) + len(digits) - 1}"
 
 
+ExpectedSerial = Annotated[
+    int | None,
+    msgspec.Meta(description="refuse the change unless the object still has this serial_no"),
+]
+"""For editors, so that they overwrite no change that they have not seen; commands read and change at once."""
+
+
 class DiskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A requested disk of an instance; `size` in MiB."""
 

@@ -6,7 +6,7 @@ import msgspec
 
 from ganeti.model.cluster_params import CLUSTER_PARAMS, UNKNOWN_PARAMS
 from ganeti.model.fields import Field, Form, RefersTo
-from ganeti.model.opcodes.base import OpCode
+from ganeti.model.opcodes.base import ExpectedSerial, OpCode
 from ganeti.model.operation import Argument, Command, Loss, Parameter, Rest, Right, Value
 from ganeti.model.uid_ranges import UidRange
 
@@ -135,6 +135,7 @@ else:
                 None,
             ),
             ("force", bool, False),
+            ("expected_serial", ExpectedSerial, None),
             # Clients of upstream Ganeti send all fields that they know, with null; other values are refused.
             *(
                 (one.request, Annotated[Any, RefersTo.CLUSTER], None)

@@ -5,7 +5,13 @@ from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.names import AllocPolicy
-from ganeti.model.opcodes.base import EarlyRelease, Iallocator, OpCode, TargetGroups
+from ganeti.model.opcodes.base import (
+    EarlyRelease,
+    ExpectedSerial,
+    Iallocator,
+    OpCode,
+    TargetGroups,
+)
 from ganeti.model.operation import (
     DRY_RUN,
     FORCE,
@@ -110,6 +116,8 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 class OpGroupSetParams(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_SET_PARAMS"):
     """Change a node group; the value None of a parameter restores that of the cluster."""
+
+    expected_serial: ExpectedSerial = None
 
     no_loss: ClassVar[str] = "changes parameters"
     rest: ClassVar[tuple[Rest, ...]] = (

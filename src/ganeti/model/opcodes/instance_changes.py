@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import (
     EarlyRelease,
+    ExpectedSerial,
     ForceVariant,
     Iallocator,
     IgnoreIpolicy,
@@ -124,6 +125,7 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     iallocator: Annotated[str | None, RefersTo.ALLOCATOR] = None
     # Clients of upstream Ganeti send this field too; a value is refused.
     instance_communication: bool | None = None
+    expected_serial: ExpectedSerial = None
 
     secret_fields: ClassVar[tuple[str, ...]] = ("osparams_private",)
     loss: ClassVar[Loss | None] = Loss(_ask_removed_disks, terminal_only=True)

@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar
 
 from ganeti.model.fields import Field, Form, RefersTo
-from ganeti.model.opcodes.base import OpCode
+from ganeti.model.opcodes.base import ExpectedSerial, OpCode
 from ganeti.model.operation import DRY_RUN, NETWORK, NEW_NAME, Command, Rest
 
 Addresses = Annotated[list[str] | None, Field(
@@ -96,6 +96,7 @@ class OpNetworkSetParams(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWO
         "release these addresses for interfaces; a range is FIRST-LAST", metavar="ADDRESS,...",
         form=Form.WORDS
     ), RefersTo.NOTHING] = None  # fmt: skip
+    expected_serial: ExpectedSerial = None
 
     no_loss: ClassVar[str] = "changes an entry of the configuration"
     rest: ClassVar[tuple[Rest, ...]] = (Rest("PUT", "/2/networks/{network}/modify"),)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, Form, RefersTo
-from ganeti.model.opcodes.base import OpCode
+from ganeti.model.opcodes.base import ExpectedSerial, OpCode
 from ganeti.model.operation import (
     FORCE,
     NEW_NAME,
@@ -127,6 +127,7 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
     """With `offline`: only until the node answers again; automatic recovery sets this field."""
     end_misplaced: bool = False
     """Kill the guests on a returning node whose instances have moved away; automatic recovery sets this field."""
+    expected_serial: ExpectedSerial = None
 
     summary_field: ClassVar[str | None] = "node_name"
     no_loss: ClassVar[str] = "changes an entry of the configuration"

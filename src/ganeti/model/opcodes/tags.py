@@ -3,17 +3,21 @@
 from typing import Annotated, ClassVar
 
 from ganeti.model.fields import RefersTo
-from ganeti.model.opcodes.base import OpCode
+from ganeti.model.opcodes.base import ExpectedSerial, OpCode
 from ganeti.model.operation import DRY_RUN, PATH_FIELDS, Parameter, Rest, Value
 
 _TAG = Parameter("tag", Value.TEXTS, "a tag; may be repeated", "tags")
+_EXPECTED = Parameter(
+    "expected-serial", Value.INTEGER,
+    "refuse the change unless the object still has this serial_no", "expected_serial",
+)  # fmt: skip
 
 
 def _routes(method: str, summary: str) -> tuple[Rest, ...]:
     """Return the routes of an opcode that changes the tags of one object: one for each kind of object."""
     return tuple(
         Rest(
-            method, f"{path}/tags", (_TAG, DRY_RUN), summary=summary.format(kind),
+            method, f"{path}/tags", (_TAG, _EXPECTED, DRY_RUN), summary=summary.format(kind),
             path_fields=dict.fromkeys(PATH_FIELDS, "name"), constants={"kind": kind}, has_body=False,
         )
         for path, kind in (
@@ -43,6 +47,7 @@ class OpTagsSet(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_SET"):
     kind: Annotated[str, RefersTo.NOTHING]
     name: Annotated[str | None, RefersTo.TAGGED] = None
     tags: Annotated[list[str], RefersTo.TAG]
+    expected_serial: ExpectedSerial = None
 
     no_loss: ClassVar[str] = "adds tags"
     rest: ClassVar[tuple[Rest, ...]] = _routes("PUT", "Add tags to the {}")
@@ -54,6 +59,7 @@ class OpTagsDel(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_DEL"):
     kind: Annotated[str, RefersTo.NOTHING]
     name: Annotated[str | None, RefersTo.TAGGED] = None
     tags: Annotated[list[str], RefersTo.TAG]
+    expected_serial: ExpectedSerial = None
 
     no_loss: ClassVar[str] = "removes tags, which can be added again"
     rest: ClassVar[tuple[Rest, ...]] = _routes("DELETE", "Remove tags from the {}")

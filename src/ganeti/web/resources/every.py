@@ -14,6 +14,7 @@ from ganeti.web.openapi import PAGE, document
 from ganeti.web.operations import Call, Operation, operations_of, read
 from ganeti.web.resources import (
     accounts,
+    backups,
     cluster,
     consoles,
     groups,
@@ -60,6 +61,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *consoles.OPERATIONS,
     *history.OPERATIONS,
     *settings.OPERATIONS,
+    *backups.OPERATIONS,
     *operations_of(OPCODES.values(), {**nodes.BODIES, **instances.BODIES}),
     read("/2/events", "events", "Follow changes of the cluster as server-sent events", _events,
          Parameter("after", Value.TEXT, "only events after this number, like Last-Event-ID"),
