@@ -25,12 +25,12 @@ function bundleKib() {
 
 const percentile = (values, part) => [...values].sort((one, other) => one - other)[Math.min(values.length - 1, Math.floor(values.length * part))];
 
-/** Times from the navigation to the first paint, and to the first rows of the whole table. */
-async function loading(browser, base) {
+/** Times from the navigation to the first paint, and to the first rows of the whole table, or another part of a page. */
+async function loading(browser, base, path = "instances", part = ".grid-row") {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 } });
   const page = await context.newPage();
-  await page.goto(`${base}/ui/instances`, { waitUntil: "commit" });
-  await page.waitForSelector(".grid-row");
+  await page.goto(`${base}/ui/${path}`, { waitUntil: "commit" });
+  await page.waitForSelector(part);
   const found = await page.evaluate(() => ({
     paint: performance.getEntriesByName("first-contentful-paint")[0].startTime, rows: performance.now(),
   }));
@@ -76,6 +76,25 @@ const framesPerS = (page) => page.evaluate(() => new Promise((resolve) => {
   requestAnimationFrame(step);
 }));
 
+/** Frames a second of the map with all instances, while 50 of them change a second. */
+async function mapFramesPerS(page, cluster) {
+  await page.goto(`${cluster.base}/ui/map?zoom=instances&by=status`);
+  await page.waitForSelector(".tile");
+  await page.evaluate(() => {
+    window.frames_ = 0;
+    const step = () => { window.frames_ += 1; requestAnimationFrame(step); };
+    step();
+  });
+  const [begun, before] = [Date.now(), await page.evaluate(() => window.frames_)];
+  for (let count = 0; count < 3 * EVENTS_PER_S; count += 1) {
+    const name = `web${(count * 37) % instances}.example.com`;
+    cluster.byName.get(name).status = count % 2 ? "ERROR_down" : "running";
+    cluster.change(name, `m${count}`);
+    await new Promise((resolve) => setTimeout(resolve, 1000 / EVENTS_PER_S));
+  }
+  return ((await page.evaluate(() => window.frames_)) - before) * 1000 / (Date.now() - begun);
+}
+
 /** Change instances until the page has taken as many events as an hour has, with the table open. */
 async function hour(page, cluster) {
   const events = Number(seconds) < 60 ? 2 * EVENTS_AT_ONCE : HOUR_OF_EVENTS;
@@ -115,6 +134,11 @@ try {
     events_seen: found.length,
     scroll_fps: await framesPerS(page),
   };
+  const maps = [await loading(browser, base, "map", ".tile"), await loading(browser, base, "map", ".tile"), await loading(browser, base, "map", ".tile")];
+  figures.map_interactive_ms = percentile(maps.map((one) => one.rows), 0.5);
+  const map = await browser.newPage({ viewport: { width: 1440, height: 900 } });
+  figures.map_fps = await mapFramesPerS(map, cluster);
+  await map.close();
   await hour(page, cluster);
   figures.memory_mib = await heapMib(page);
   console.log(JSON.stringify(Object.fromEntries(Object.entries(figures).map(([name, value]) => [name, Math.round(value * 10) / 10]))));

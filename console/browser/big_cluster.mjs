@@ -11,7 +11,7 @@ const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/cs
 const CSP = "default-src 'self'; img-src 'self' blob: data:; connect-src 'self'; style-src 'self'; script-src 'self'";
 const SESSION = {
   user: "bench", rights: ["known", "read", "operate", "write"], limited: false, csrf: "c", expires: 4e9, idle_s: 1800, now: 0,
-  operations: ["get_instances", "get_nodes", "get_groups", "get_networks", "get_jobs", "put_query", "get_query_fields", "put_instances_name_startup", "post_instances_name_console_ticket"],
+  operations: ["get_instances", "get_instances_name", "get_nodes", "get_nodes_name", "get_groups_name", "get_groups", "get_networks", "get_jobs", "put_query", "get_query_fields", "put_instances_name_startup", "post_instances_name_console_ticket"],
 };
 
 export class BigCluster {
@@ -30,13 +30,14 @@ export class BigCluster {
       snodes: [`node${(at + 1) % nodes}.example.com`], os: "image+debian-12", hypervisor: "kvm", "be/vcpus": 1 + (at % 8), "be/maxmem": 512 * (1 + (at % 16)),
       oper_ram: 512 * (1 + (at % 16)), disk_usage: 10240, disk_template: "drbd", tags: [`env:${at % 3}`], admin_state: at % 17 ? "up" : "down", "pnode.group": `group${at % 10}`,
     }));
-    this.byName = new Map(this.instances.map((row) => [row.name, row]));
+    this.byName = new Map([...this.nodes, ...this.instances].map((row) => [row.name, row]));
   }
 
   async start() {
     this.server = http.createServer((request, response) => void this.#answer(request, response));
     await new Promise((resolve) => this.server.listen(0, "127.0.0.1", resolve));
-    return `http://127.0.0.1:${this.server.address().port}`;
+    this.base = `http://127.0.0.1:${this.server.address().port}`;
+    return this.base;
   }
 
   stop() {

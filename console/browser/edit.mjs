@@ -70,6 +70,22 @@ await scenario(async ({ page, base, folder, context, watch }) => {
   await page.screenshot({ path: `${folder}/edit-meanwhile.png` });
   await page.getByRole("button", { name: "Continue with the new values" }).click();
   await page.waitForFunction(() => document.querySelector(".changes")?.textContent.includes("3 → 2"));
+
+  // A change in the same moment, which the page cannot have seen: the master refuses ours, and the page shows the new value.
+  await page.waitForSelector('.preview .badge:has-text("The check found no problem")');
+  const modify = `**/2/instances/${NAME}/modify`;
+  await page.route(modify, async (route) => {
+    check(await asAnother(other, "PUT", `/2/instances/${NAME}/modify`, { custom_beparams: { vcpus: 4 } }) === 200, "the other change is refused");
+    await other.waitForFunction(async (name) => (await (await fetch(`/2/instances/${name}`)).json()).beparams.vcpus === 4, NAME, { polling: 200 });
+    await route.continue();
+  }, { times: 1 });
+  await submit(page).click();
+  await page.waitForSelector(".preview .problem");
+  check((await page.textContent(".preview .problem")).includes("has changed since it was read"), "the refusal is not explained");
+  await page.waitForFunction(() => /vcpus.*3 → 4/.test(document.querySelector(".preview .banner[role=alert]")?.textContent ?? ""));
+  await pictures(page, folder, "edit-refused");
+  await page.getByRole("button", { name: "Continue with the new values" }).click();
+  await page.waitForFunction(() => document.querySelector(".changes")?.textContent.includes("4 → 2"));
   await other.close();
 
   await submit(page).click();
@@ -146,4 +162,4 @@ await scenario(async ({ page, base, folder, context, watch }) => {
     await page.getByRole("button", { name: "Sign out", exact: true }).click();
     await page.waitForSelector("[name=username]");
   }
-}, { expected: /status of 401.*session|status of 400.*modify/ });
+}, { expected: /status of 401.*session|status of 40[09].*modify/ });

@@ -36,9 +36,22 @@ await scenario(async ({ page, base }) => {
   await accessible(page, "map as a table");
   await page.getByText("Show as a table").click();
 
+  // Less of the picture: small squares, and then only how many nodes have each colour.
+  await page.getByRole("button", { name: "Nodes", exact: true }).click();
+  await page.waitForSelector(`.dot[data-node="${first}"]`);
+  await accessible(page, "map of nodes");
+  await page.getByRole("button", { name: "Groups", exact: true }).click();
+  await page.waitForFunction(() => !document.querySelector(".tile"));
+  check((await page.textContent(".group summary")).includes("3 nodes"), "a closed group does not say what it has");
+  await accessible(page, "map of groups");
+  await page.locator(".group summary").click();
+  await page.waitForSelector(".dot");
+  await page.getByRole("button", { name: "Instances", exact: true }).click();
+  await page.waitForSelector(".tile .squares");
+
   // The pointer, and then the focus alone.
   await tile(page, first).hover();
-  await page.waitForFunction((name) => document.querySelector(".said")?.textContent.includes(`If ${name.split(".")[0]} fails`), first);
+  await page.waitForFunction((name) => new RegExp(`^${name.split(".")[0]}, .*If it fails: `).test(document.querySelector(".said")?.textContent ?? ""), first);
   await page.waitForSelector(".arriving");
   await page.mouse.move(2, 2);
   await page.waitForFunction(() => !document.querySelector(".arriving"));

@@ -1,9 +1,11 @@
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { start } from "./api/sync";
+import { mayOpen } from "./core/access";
 import { followLinks, href, usePlace } from "./core/route";
 import { useStore } from "./core/store";
 import { Audit, Users } from "./pages/audit";
+import { Backups } from "./pages/backups";
 import { Cluster } from "./pages/cluster";
 import { Console } from "./pages/console";
 import { Create } from "./pages/create";
@@ -11,9 +13,10 @@ import { Instance } from "./pages/instance";
 import { Job } from "./pages/job";
 import { Groups, Instances, Jobs, Networks, Nodes } from "./pages/lists";
 import { Map_ } from "./pages/map";
-import { Backups, Filters, Locks, OperatingSystems } from "./pages/plain";
+import { Filters, Locks, OperatingSystems } from "./pages/plain";
 import { Group, Network, Node } from "./pages/node";
 import { Overview } from "./pages/overview";
+import { NAVIGATION } from "./pages/pages";
 import { SignIn } from "./pages/signin";
 import { Storage } from "./pages/storage";
 import { t } from "./texts/en";
@@ -53,7 +56,19 @@ function App() {
   const found = PAGES[page];
   const One = found?.one;
   const All = found?.all;
+  if (found && !mayOpen(session, page, name !== undefined)) return <Shell><NoAccess /></Shell>;
   return <Shell>{name !== undefined && One ? <One key={page + name} name={name} /> : All && name === undefined ? <All key={page} /> : <NotFound />}</Shell>;
+}
+
+/** What a user sees whose role does not have a page, for example after a colleague has sent its address. */
+function NoAccess() {
+  const session = useStore((state) => state.session);
+  useEffect(() => { document.title = t.product; }, []);
+  const open = NAVIGATION.flatMap((group) => group.pages).filter((one) => mayOpen(session, one.id, false));
+  return (
+    <div class="page"><div class="empty"><h1>{t.access.title}</h1><p>{t.access.what}</p>
+      <ul class="chips">{open.map((one) => <li key={one.id}><a class="button" href={href(one.id === "overview" ? [] : [one.id])}>{one.title}</a></li>)}</ul></div></div>
+  );
 }
 
 function NotFound() {

@@ -57,6 +57,21 @@ describe("the reducer with a recorded stream", () => {
 });
 
 describe("the reducer", () => {
+  it("counts the jobs after which backups may be others", () => {
+    const done = (summary: string, more: AnyRow = {}) => event("job", { id: 7, status: "success", summary: [summary], ...more });
+    const after = (...found: StreamEvent[]) => run(loaded(), events(...found)).backups;
+    expect(after(done("BACKUP_SAVE(web1.example.com)"), done("BACKUP_PRUNE(web1.example.com)"), done("BACKUP_REMOVE(web1.example.com)"))).toBe(3);
+    expect(after(done("BACKUP_SAVE(web1.example.com)", { status: "error" }))).toBe(1);
+    expect(after(done("BACKUP_SAVE(web1.example.com)", { status: "running" }), done("BACKUP_CHECK(web1.example.com)"), done("BACKUP_PRUNE(web1.example.com)", { dry_run: true }))).toBe(0);
+    expect(after(event("reset", {}))).toBe(1);
+  });
+
+  it("counts a job about backups to its instance", () => {
+    expect(objectsOf({ summary: ["BACKUP_SAVE(web1.example.com)"] })).toEqual([["instance", "web1.example.com"]]);
+    expect(objectsOf({ summary: ["GROUP_SET_PARAMS(default)"] })).toEqual([["group", "default"]]);
+    expect(objectsOf({ summary: ["NETWORK_CONNECT(lab)"] })).toEqual([["network", "lab"]]);
+  });
+
   it("requests all loaded tables after a reset, and keeps their rows meanwhile", () => {
     const state = run(loaded(), events(event("instance", { name: "web1.example.com" })), events(event("reset", {})));
     expect(state.tables.instance.isDue).toBe(true);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { arrivals, groupsOf, loadOf, notRestarted, rackOf, tally, tintOf } from "../src/core/topology";
+import { arrivals, groupsOf, loadOf, notRestarted, rackOf, sharesOf, tally, tintOf, zoomFor } from "../src/core/topology";
 import type { Fate, Knowledge, Outcomes, Tile } from "../src/core/topology";
 
 const NONE: Knowledge = { busy: null, weak: null, outcomes: null };
@@ -68,6 +68,16 @@ describe("colours", () => {
     expect(tintOf(tile(), "slack", NONE, isBad)).toBe("off");
     expect(tintOf(tile({}, [instance("a", "node1", { status: "ERROR_down" })]), "status", NONE, isBad)).toBe("bad");
     expect(tintOf(tile({ offline: true }), "slack", weak, isBad)).toBe("off");
+  });
+});
+
+describe("a large cluster", () => {
+  it("is shown with less of each node", () => {
+    expect([3, 60, 61, 1000, 2001].map(zoomFor)).toEqual(["instances", "instances", "nodes", "nodes", "groups"]);
+  });
+
+  it("is counted by colour, the worst first", () => {
+    expect(sharesOf(["low", "bad", "low", "off"])).toEqual([["bad", 1], ["low", 2], ["off", 1]]);
   });
 });
 

@@ -40,7 +40,21 @@ USERS = """admin secret write
 op secret operator
 viewer look read
 shop secret write,name=shop-*
+shopview look read,name=shop-*
+guest look
 """
+OF_ALL_NODES = ["map", "nodes", "node", "groups", "group", "networks", "storage"]
+OF_READERS = ["os", "locks", "filters", "backups"]
+OF_ADMINISTRATORS = ["audit", "users", "create"]
+ROLES = [
+    ("admin", "secret", []),
+    ("op", "secret", OF_ADMINISTRATORS),
+    ("viewer", "look", OF_ADMINISTRATORS),
+    ("guest", "look", [*OF_READERS, *OF_ADMINISTRATORS]),
+    ("shop", "secret", [*OF_ALL_NODES, "os", "locks", "filters", "audit", "users"]),
+    ("shopview", "look", [*OF_ALL_NODES, "os", "locks", "filters", *OF_ADMINISTRATORS]),
+]
+"""Users, their passwords, and the pages that their roles do not have."""
 LIST = ".empty, .grid-row, table"
 """A list, whether or not the other scenarios have left something in it."""
 PAGES = [
@@ -115,6 +129,12 @@ def test_console_signs_in_and_shows_each_role_what_it_may(
     play(cluster, "signin", tmp_path)
 
 
+def test_no_role_sees_an_error_on_any_page(cluster: LocalCluster, tmp_path: Path) -> None:
+    """The job of the list is one that limited users do not see, so they get a page that says so."""
+    pages = [(name, path) for name, path, _ in PAGES if name != "job"]
+    play(cluster, "roles", tmp_path, json.dumps(ROLES), json.dumps(pages))
+
+
 async def test_console_signs_in_by_an_openid_provider(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -153,7 +173,7 @@ def test_edit_shows_the_difference_and_its_effect_first(
 
 
 MARKUP = "<img src=x onerror=window.ran=true><b class=stored>x</b>"
-MARKED = {"job", "instance", "audit", "filters"}
+MARKED = {"job", "instance", "audit", "filters", "backups"}
 """Pages that must show the markup; on all others it must at least do nothing."""
 
 
@@ -166,6 +186,7 @@ def test_stored_markup_is_only_text_on_every_page(cluster: LocalCluster, tmp_pat
                "--reason", MARKUP, name)  # fmt: skip
     cluster.ok("gnt-filter", "add", "--priority=9", f"--reason={MARKUP}", "--action=CONTINUE",
                f'--predicates=[["reason", ["=", "reason", "{MARKUP}"]]]')  # fmt: skip
+    make_backups(cluster, name)
     failed = cluster.run(
         "gnt-instance", "modify", "--reason", MARKUP, "-H", f"cpu_type={MARKUP}", name
     )
@@ -180,6 +201,18 @@ def test_stored_markup_is_only_text_on_every_page(cluster: LocalCluster, tmp_pat
         )
     ]
     play(cluster, "markup", tmp_path, json.dumps(pages))
+
+
+def make_backups(cluster: LocalCluster, instance: str) -> None:
+    """Whoever can write to a directory for backups or exports chooses the names of what is in it."""
+    name = MARKUP.replace("/", "")
+    paths = cluster.node(1).paths
+    backups, export = paths.below("/srv/ganeti/backup"), paths.exports / name
+    for directory in (backups / instance, backups / name, export):
+        directory.mkdir(parents=True, exist_ok=True)
+    for file in ("20261127-180500.json", f"{name}.json"):
+        (backups / instance / file).write_text(json.dumps({"format": MARKUP}))
+    (export / "config.ini").write_text("")
 
 
 def test_charts_of_a_guest_grow(cluster: LocalCluster, tmp_path: Path) -> None:

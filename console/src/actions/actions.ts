@@ -4,7 +4,7 @@ import { send } from "../api/client";
 import type { Request } from "../api/client";
 import { FINAL } from "../core/reducer";
 import { store } from "../core/store";
-import type { AnyRow, Session } from "../core/state";
+import type { AnyRow } from "../core/state";
 import { t } from "../texts/en";
 
 export type OperationId = keyof operations & string;
@@ -81,6 +81,11 @@ export const INSTANCE_ACTS: readonly Act[] = [
     request: (name) => ({ method: "DELETE", path: instance(name) }),
     values: (name) => ({ instance: name }), tone: "danger", isDestructive: true,
   },
+  {
+    id: "save-backup", label: t.backups.save, explanation: t.backups.saveManyWhat, operation: "post_instances_name_backups", isForMany: true,
+    request: (name) => ({ method: "POST", path: instance(name, "/backups"), body: {} }),
+    values: (name) => ({ instance: name }),
+  },
   ...tagActs("instance"),
 ];
 
@@ -126,10 +131,6 @@ export const NODE_ACTS: readonly Act[] = [
   },
   ...tagActs("node"),
 ];
-
-export function may(session: Session | null | undefined, operation: string): boolean {
-  return Boolean(session?.operations.includes(operation));
-}
 
 /** Send a request that submits a job, and return the job's number; the result appears as a notice, unless `isListed` elsewhere. */
 export async function submit(request: Request, isListed = false): Promise<number> {

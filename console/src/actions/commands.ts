@@ -30,7 +30,7 @@ interface CommandForm {
 
 type Values = Readonly<Record<string, unknown>>;
 
-const NEVER = new Set(["__version__", "reason", "dry_run"]);
+const NEVER = new Set(["__version__", "reason", "dry_run", "expected_serial"]);
 
 const asWord = (value: unknown) => (typeof value === "string" ? value.replace(/,/g, "\\,") : String(value));
 
@@ -110,6 +110,16 @@ export const COMMANDS: Readonly<Record<string, CommandForm>> = {
   put_instances_name_migrate: { words: "gnt-instance migrate --force", names: ["instance"], options: withoutNode },
   put_instances_name_failover: { words: "gnt-instance failover --force", names: ["instance"], options: withoutNode },
   delete_instances_name: { words: "gnt-instance remove --force", names: ["instance"] },
+  post_instances_name_backups: { words: "gnt-backup save", names: ["instance"] },
+  put_instances_name_backups_name_restore: { words: "gnt-backup restore --force", names: ["instance"] },
+  put_instances_name_backups_prune: { words: "gnt-backup prune", names: ["instance"] },
+  put_instances_name_backups_check: { words: "gnt-backup check", names: ["instance"] },
+  put_instances_name_verify_export: { words: "gnt-backup verify", names: ["instance"] },
+  delete_instances_name_export: { words: "gnt-backup remove", names: ["instance"] },
+  put_instances_name_export: {
+    words: "gnt-backup export", names: ["instance"], options: { destination: "--node" },
+    own: { shutdown: (value) => (value === false ? ["--noshutdown"] : []) },
+  },
   put_instances_name_rename: { words: "gnt-instance rename", names: ["instance", "new_name"] },
   put_nodes_name_role: { words: "gnt-node modify", names: ["node"], own: yesNos },
   post_nodes_name_evacuate: {

@@ -1,5 +1,6 @@
 /** One answer of the server for a page, requested again when the page says that it may have changed. */
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import type { State } from "../core/state";
 import { useStore } from "../core/store";
 import { address, reason, Refused, send } from "./client";
 import type { Request } from "./client";
@@ -13,12 +14,16 @@ export interface Answered<T> {
 
 const AGAIN_MS = 1000;
 
-/** Return a number that changes after events, at most once in `ms`: for answers that have no events of their own. */
-export function useChanges(ms = AGAIN_MS): number {
-  const last = useStore((state) => state.last);
+/** Return a number that changes after events, or after those that change what `select` returns, at most once in `ms`:
+ * for answers that have no events of their own. */
+export function useChanges(ms = AGAIN_MS, select: (state: State) => unknown = (state) => state.last): number {
+  const last = useStore(select);
   const [count, setCount] = useState(0);
   const timer = useRef(0);
+  const seen = useRef(last);
   useEffect(() => {
+    if (seen.current === last) return;
+    seen.current = last;
     timer.current ||= window.setTimeout(() => { timer.current = 0; setCount((before) => before + 1); }, ms);
   }, [last]);
   useEffect(() => () => clearTimeout(timer.current), []);

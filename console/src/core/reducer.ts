@@ -28,8 +28,9 @@ export const FINAL: ReadonlySet<string> = new Set(["success", "error", "canceled
 const NOTICES_SHOWN = 4;
 const SUMMARY = /^([A-Z]+)_[A-Z_]+\((.+)\)$/;
 const KIND_OF_WORD: Readonly<Record<string, Kind>> = {
-  INSTANCE: "instance", NODE: "node", GROUP: "group", NETWORK: "network",
+  INSTANCE: "instance", BACKUP: "instance", NODE: "node", GROUP: "group", NETWORK: "network",
 };
+const OF_BACKUPS = /^BACKUP_(SAVE|PRUNE|EXPORT|REMOVE)\b/;
 
 export function reduce(state: State, action: Action): State {
   switch (action.type) {
@@ -139,7 +140,7 @@ function resetTables(state: State): State {
     const table = state.tables[kind];
     return [kind, { ...table, isDue: table.isLoaded || table.isDue, stale: new Set<Key>() }];
   });
-  return { ...state, isClusterDue: true, tables: Object.fromEntries(due) as Record<Kind, Table> };
+  return { ...state, isClusterDue: true, backups: state.backups + 1, tables: Object.fromEntries(due) as Record<Kind, Table> };
 }
 
 function objectChanged(state: State, kind: Kind, content: AnyRow): State {
@@ -179,7 +180,12 @@ function jobChanged(state: State, content: AnyRow): State {
   next = stale(next, "job", [key]);
   if (!FINAL.has(status)) return next;
   next = objectsOf(content).reduce((found, [kind, name]) => stale(found, kind, [name]), ended(next, key));
+  if (hasChangedBackups(content)) next = { ...next, backups: next.backups + 1 };
   return state.own.has(key) ? finishedOwn(next, key, status, content) : next;
+}
+
+function hasChangedBackups(job: AnyRow): boolean {
+  return job["dry_run"] !== true && ((job["summary"] as string[] | undefined) ?? []).some((one) => OF_BACKUPS.test(one));
 }
 
 /** The event has what changed most visibly, so the table need not wait for the row. */

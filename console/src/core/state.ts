@@ -65,6 +65,8 @@ export interface State {
   readonly own: ReadonlySet<Key>;
   readonly notices: readonly Notice[];
   readonly noticeCount: number;
+  /** Jobs that have ended and that may have changed backups or exports. */
+  readonly backups: number;
 }
 
 export const KINDS: readonly Kind[] = ["instance", "node", "group", "network", "job"];
@@ -93,7 +95,7 @@ export function initialState(): State {
   const tables = Object.fromEntries(KINDS.map((kind) => [kind, emptyTable(kind)])) as Record<Kind, Table>;
   return {
     session: undefined, link: "starting", last: null, resumed: 0, tables, cluster: null, isClusterDue: true,
-    progress: new Map(), own: new Set(), notices: [], noticeCount: 0,
+    progress: new Map(), own: new Set(), notices: [], noticeCount: 0, backups: 0,
   };
 }
 

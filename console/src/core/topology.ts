@@ -5,6 +5,9 @@ import type { AnyRow } from "./state";
 export const COLOURS = ["load", "memory", "cpus", "status", "slack", "impact"] as const;
 export type Colour = (typeof COLOURS)[number];
 export type Tint = "low" | "mid" | "warn" | "bad" | "off";
+/** What the picture shows in each group: only how its nodes are, its nodes, or also their instances. */
+export const ZOOMS = ["groups", "nodes", "instances"] as const;
+export type Zoom = (typeof ZOOMS)[number];
 
 /** A node with the instances that run on it, in the order of their names. */
 export interface Tile {
@@ -48,9 +51,13 @@ export interface Knowledge {
 }
 
 const RACK = "rack:";
+const WORST_FIRST: readonly Tint[] = ["bad", "warn", "mid", "low", "off"];
 const WARN = 75;
 const BAD = 90;
 const MID = 40;
+/** More nodes than this are small squares at first, so that the cluster is on one screen; still more are only counted. */
+const SMALL_FROM = 60;
+const COUNTED_FROM = 2000;
 
 /** The rack of a node, from a tag such as `rack:a12`. */
 export function rackOf(node: AnyRow): string {
@@ -88,11 +95,13 @@ function added<T>(all: Map<string, T[]>, key: string, value: T): void {
   else all.set(key, [value]);
 }
 
+/** The order of the rows is not known, so it is compared as a set: most tiles have not changed, and need no sorting. */
 function tileOf(node: AnyRow, name: string, instances: AnyRow[], before: Tile | undefined): Tile {
-  instances.sort(byName);
-  const isSame = before?.node === node && before.instances.length === instances.length
-    && instances.every((one, at) => one === before.instances[at]);
-  return isSame ? before : { node, name, instances };
+  if (before?.node === node && before.instances.length === instances.length) {
+    const known = new Set(before.instances);
+    if (instances.every((one) => known.has(one))) return before;
+  }
+  return { node, name, instances: instances.sort(byName) };
 }
 
 /** How full or busy a node is, in percent, by what the map is coloured by; null: unknown, or it does not apply. */
@@ -136,6 +145,18 @@ export function tintOf(tile: Tile, colour: Colour, known: Knowledge, isBad: (sta
       return load === null ? "off" : load >= BAD ? "bad" : load >= WARN ? "warn" : load >= MID ? "mid" : "low";
     }
   }
+}
+
+/** The zoom that shows a whole cluster of so many nodes at once. */
+export function zoomFor(nodes: number): Zoom {
+  return nodes > COUNTED_FROM ? "groups" : nodes > SMALL_FROM ? "nodes" : "instances";
+}
+
+/** How many tiles have each tint, the worst first. */
+export function sharesOf(tints: Iterable<Tint>): [Tint, number][] {
+  const found = new Map<Tint, number>(WORST_FIRST.map((one) => [one, 0]));
+  for (const tint of tints) found.set(tint, (found.get(tint) ?? 0) + 1);
+  return [...found].filter(([, count]) => count > 0);
 }
 
 /** How many instances each other node would get if a node failed. */

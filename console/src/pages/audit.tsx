@@ -1,7 +1,7 @@
 /** Who asked for what, and what jobs changed: the audit log as a page, and the history of one object. */
 import { useState } from "preact/hooks";
 import { useAnswer, useChanges } from "../api/objects";
-import { may } from "../actions/actions";
+import { may } from "../core/access";
 import { ago, clock } from "../core/format";
 import { href, setParameter, usePlace } from "../core/route";
 import { useStore } from "../core/store";

@@ -2,10 +2,10 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useStore, store } from "../core/store";
 import { href, usePlace } from "../core/route";
-import { may } from "../actions/actions";
 import { reason } from "../api/client";
 import type { ConsoleState, Kind } from "../console/socket";
 import type { Opened } from "../console/serial";
+import { may } from "../core/access";
 import { t } from "../texts/en";
 import { Badge, InstanceStatus, PageTitle } from "../ui/bits";
 import type { Tone } from "../ui/bits";

@@ -8,6 +8,7 @@ import { useAnswer } from "../api/objects";
 import { query } from "../api/queries";
 import { useTrial } from "../api/trial";
 import type { operations } from "../api/schema";
+import { may } from "../core/access";
 import { short, size } from "../core/format";
 import { go, href } from "../core/route";
 import type { AnyRow } from "../core/state";
@@ -200,8 +201,9 @@ function Placement({ body }: { body: Body | null }) {
 
 function OsParameters({ os, values, onValues }: { os: string; values: Readonly<Record<string, string>>; onValues: (values: Record<string, string>) => void }) {
   const [all, setAll] = useState<readonly AnyRow[]>([]);
+  const mayQuery = useStore((state) => may(state.session, "put_query"));
   useEffect(() => {
-    query("os", ["name", "parameters"]).then(setAll, () => undefined);
+    if (mayQuery) query("os", ["name", "parameters"]).then(setAll, () => undefined);
   }, []);
   const parameters = useMemo(
     () => (all.find((row) => row["name"] === os.split("+", 1)[0])?.["parameters"] as [string, string][] | undefined) ?? [],

@@ -1,9 +1,10 @@
 /** One instance: its state, its actions, its configuration, and its jobs. */
 import { useMemo, useState } from "preact/hooks";
-import { INSTANCE_ACTS, may } from "../actions/actions";
-import type { Act, OperationId } from "../actions/actions";
+import { INSTANCE_ACTS } from "../actions/actions";
+import type { Act } from "../actions/actions";
 import { useAnswer } from "../api/objects";
 import { Charts } from "../charts/charts";
+import { may } from "../core/access";
 import { ago, clock, size } from "../core/format";
 import { objectsOf, summaryOf } from "../core/reducer";
 import type { AnyRow, Kind } from "../core/state";
@@ -13,10 +14,12 @@ import { t } from "../texts/en";
 import { Icon, InstanceStatus, JobStatus, ObjectLink, PageTitle, Problem, useNow } from "../ui/bits";
 import { ConfirmAct } from "../ui/dialog";
 import { useEdit } from "../ui/editbutton";
-import { OperationDialog } from "../ui/form";
+import { FormDialog } from "../ui/form";
+import type { Form } from "../ui/form";
 import { Loading } from "../ui/listpage";
 import { useTable } from "../ui/rows";
 import { History } from "./audit";
+import { InstanceBackups } from "./backups";
 import { textOf } from "../ui/columns";
 
 const list = (value: unknown): unknown[] => (Array.isArray(value) ? value : []);
@@ -58,20 +61,11 @@ export function Instance({ name }: { name: string }) {
         <Devices one={one} />
         <div><ObjectJobs kind="instance" name={name} /><History name={name} version={row} /></div>
       </div>
+      <InstanceBackups name={name} />
       <Parameters title={t.instance.parameters} all={{ ...(one["beparams"] as AnyRow | null), ...(one["hvparams"] as AnyRow | null) }}
         own={{ ...(one["custom_beparams"] as AnyRow | null), ...(one["custom_hvparams"] as AnyRow | null) }} />
     </div>
   );
-}
-
-/** An action that needs values: a form of its operation. */
-export interface Form {
-  readonly operation: OperationId;
-  readonly label: string;
-  readonly what: string;
-  readonly fixed: Readonly<Record<string, unknown>>;
-  readonly first: readonly string[];
-  readonly isDangerous?: boolean;
 }
 
 function instanceForms(one: AnyRow): Form[] {
@@ -109,12 +103,7 @@ export function ActButtons({ acts, row, name, forms = [] }: { acts: readonly Act
         </details>
       )}
       {open && <ConfirmAct act={open} name={name} onClose={() => setOpen(null)} />}
-      {form && (
-        <OperationDialog
-          id={form.operation} title={`${form.label}: ${name}`} what={form.what} fixed={form.fixed} first={form.first}
-          isDangerous={form.isDangerous ?? false} onClose={() => setForm(null)}
-        />
-      )}
+      {form && <FormDialog form={form} name={name} onClose={() => setForm(null)} />}
     </>
   );
 }

@@ -1,11 +1,12 @@
 /** One job: its state, its messages as they come, what it waits for, and what it returned. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { may, submit } from "../actions/actions";
+import { submit } from "../actions/actions";
 import { commandOf, curlOf } from "../actions/commands";
 import { useAnswer } from "../api/objects";
 import { reason, send } from "../api/client";
 import type { Request } from "../api/client";
+import { may } from "../core/access";
 import { failureOf } from "../core/failure";
 import { clock, duration, secondsOf } from "../core/format";
 import { FINAL, objectsOf, spoken, summaryOf } from "../core/reducer";

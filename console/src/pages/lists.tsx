@@ -1,7 +1,8 @@
 /** The pages with one table each. */
 import { useState } from "preact/hooks";
-import { GROUP_ACTS, INSTANCE_ACTS, JOB_ACTS, may, NETWORK_ACTS, NODE_ACTS } from "../actions/actions";
+import { GROUP_ACTS, INSTANCE_ACTS, JOB_ACTS, NETWORK_ACTS, NODE_ACTS } from "../actions/actions";
 import type { OperationId } from "../actions/actions";
+import { may } from "../core/access";
 import { href } from "../core/route";
 import { useStore } from "../core/store";
 import { t } from "../texts/en";

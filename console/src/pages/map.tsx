@@ -1,24 +1,27 @@
 /** The whole cluster as one picture: groups, racks, their nodes, and a square for each instance. */
 import { Component } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { may } from "../actions/actions";
 import { useLoads } from "../api/loads";
 import { useAnswer, useChanges } from "../api/objects";
+import type { OperationId } from "../actions/actions";
+import { may } from "../core/access";
 import { plural, short, size } from "../core/format";
-import { setParameter, usePlace } from "../core/route";
+import { href, setParameter, usePlace } from "../core/route";
 import type { AnyRow } from "../core/state";
 import { useStore } from "../core/store";
-import { arrivals, COLOURS, groupsOf, loadOf, notRestarted, rackOf, tally, tintOf } from "../core/topology";
-import type { Colour, Fate, Knowledge, Outcomes, Tile, Tint } from "../core/topology";
+import { arrivals, COLOURS, groupsOf, loadOf, notRestarted, rackOf, sharesOf, tally, tintOf, zoomFor, ZOOMS } from "../core/topology";
+import type { Colour, Fate, Knowledge, Outcomes, Rack, Tile, Tint, Zoom } from "../core/topology";
 import { t } from "../texts/en";
 import { Badge, InstanceStatus, instanceTone, NodeRole, ObjectLink, PageTitle, Problem } from "../ui/bits";
 import type { Tone } from "../ui/bits";
 import { Loading } from "../ui/listpage";
 import { MoveDialog } from "../ui/move";
-import { useTable } from "../ui/rows";
+import { useSlowly, useTable } from "../ui/rows";
 import type { Survey } from "./health";
 
 const SURVEY_MS = 5000;
+/** The picture of a large cluster follows the changes of this time together. */
+const DRAW_MS = 250;
 /** Time that the pointer rests on a node before the page asks what its failure would mean. */
 const REST_MS = 250;
 const SQUARE = 9;
@@ -30,27 +33,35 @@ const LEGEND: Readonly<Record<Colour, readonly Tint[]>> = {
   load: ["low", "mid", "warn", "bad", "off"], memory: ["low", "mid", "warn", "bad", "off"], cpus: ["low", "mid", "warn", "bad", "off"],
   status: ["low", "bad", "off"], slack: ["low", "bad", "off"], impact: ["low", "mid", "bad", "off"],
 };
+/** The operation that has the values of a colour; a user without it is not offered the colour. */
+const NEEDED: Readonly<Partial<Record<Colour, OperationId>>> = { load: "put_query", slack: "get_overview", impact: "get_impact" };
 const isBadStatus = (status: unknown) => instanceTone(status) === "bad";
 
 export function Map_() {
   const nodes = useTable("node");
   const instances = useTable("instance");
   const { query } = usePlace();
-  const colour = COLOURS.find((one) => one === query.get("by")) ?? "memory";
-  const chosen = query.get("node");
   const session = useStore((state) => state.session);
+  const mayShow = (one: Colour) => NEEDED[one] === undefined || may(session, NEEDED[one]);
+  const colours = COLOURS.filter(mayShow);
+  const colour = colours.find((one) => one === query.get("by")) ?? "memory";
+  const zoom = ZOOMS.find((one) => one === query.get("zoom")) ?? zoomFor(nodes.rows.size);
+  const chosen = query.get("node");
   const [move, setMove] = useState<{ row: AnyRow; target: string } | null>(null);
   const [pointed, setPointed] = useState<string | null>(null);
   const known = useKnowledge(colour);
   const before = useRef<ReadonlyMap<string, Tile>>(new Map());
-  const groups = useMemo(() => groupsOf(nodes.rows.values(), instances.rows.values(), before.current), [nodes.rows, instances.rows]);
+  const rows = useMemo(() => ({ nodes: nodes.rows, instances: instances.rows, isLoaded: nodes.isLoaded && instances.isLoaded }), [nodes, instances]);
+  const drawn = useSlowly(rows, DRAW_MS);
+  const groups = useMemo(() => groupsOf(drawn.nodes.values(), drawn.instances.values(), before.current), [drawn]);
   const tiles = useMemo(() => new Map([...groups.values()].flat().flatMap((rack) => rack.tiles).map((tile) => [tile.name, tile])), [groups]);
   before.current = tiles;
   const selected = chosen ? tiles.get(chosen) : undefined;
   const shown = pointed ?? selected?.name ?? null;
+  const pointedTile = shown ? tiles.get(shown) : undefined;
   const fates = useFates(shown, shown ? nodes.rows.get(shown) : undefined);
   const coming = useMemo(() => arrivals(fates.value ?? []), [fates.value]);
-  if (!nodes.isLoaded || !instances.isLoaded) return <div class="page"><PageTitle text={t.nav.map} /><Loading /></div>;
+  if (!drawn.isLoaded) return <div class="page"><PageTitle text={t.nav.map} /><Loading /></div>;
   const mayMove = may(session, "put_instances_name_migrate");
   const start = (name: string, target: string) => {
     const row = instances.rows.get(name);
@@ -59,38 +70,25 @@ export function Map_() {
   return (
     <div class="page">
       <PageTitle text={t.nav.map}>
-        <div class="chips" role="group" aria-label={t.map.colour}>
-          {COLOURS.map((one) => <button key={one} class="chip" aria-pressed={colour === one} onClick={() => setParameter("by", one)}>{t.map.by[one]}</button>)}
+        <div class="chips" role="group" aria-label={t.map.colour}><small aria-hidden="true">{t.map.colour}</small>
+          {colours.map((one) => <button key={one} class="chip" aria-pressed={colour === one} onClick={() => setParameter("by", one)}>{t.map.by[one]}</button>)}
+        </div>
+        <div class="chips" role="group" aria-label={t.map.zoom}><small aria-hidden="true">{t.map.zoom}</small>
+          {ZOOMS.map((one) => <button key={one} class="chip" aria-pressed={zoom === one} onClick={() => setParameter("zoom", one)}>{t.map.zooms[one]}</button>)}
         </div>
       </PageTitle>
       <div class="legend">
         <ul aria-label={t.map.legend}>
           {LEGEND[colour].map((one) => <li key={one}><i class={one} aria-hidden="true" />{(t.map.tints[colour] as Record<string, string>)[one]}</li>)}
         </ul>
-        <p class="faint">{mayMove ? t.map.hint : t.map.readOnly}</p>
+        <p class="faint">{mayMove ? t.map.hint : may(session, "get_nodes_name_impact") ? t.map.readOnly : t.map.listsOnly}</p>
+        {colours.length < COLOURS.length && <p class="faint">{t.map.without(COLOURS.filter((one) => !mayShow(one)).map((one) => t.map.by[one]))}</p>}
       </div>
-      <p class="said" aria-live="polite">{shown && fates.value ? spoken(shown, fates.value) : " "}</p>
+      <p class="said" aria-live="polite">{pointedTile ? [spokenTile(pointedTile, valueOf(pointedTile, colour, known)), fates.value ? spoken(fates.value) : ""].filter(Boolean).join(". ") : " "}</p>
       <div class={selected ? "with-panel" : ""}>
         <Picture onPoint={setPointed} onChoose={(name) => setParameter("node", name === chosen ? "" : name)} onDrop={start}>
           {[...groups].map(([group, racks]) => (
-            <section class="card" key={group} aria-label={`${t.map.group} ${group}`}>
-              <header><h3><ObjectLink kind="group" name={group} whole /></h3><small>{plural(racks.reduce((sum, one) => sum + one.tiles.length, 0), "node")}</small></header>
-              <div class="racks">
-                {racks.map((rack) => (
-                  <div key={rack.name} class={rack.name ? "rack" : "rack unnamed"} {...(rack.name ? { role: "group", "aria-label": `${t.map.rack} ${rack.name}` } : {})}>
-                    {rack.name && <h4>{t.map.rack} {rack.name}</h4>}
-                    <div class="tiles">
-                      {rack.tiles.map((tile) => (
-                        <NodeTile
-                          key={tile.name} tile={tile} tint={tintOf(tile, colour, known, isBadStatus)} value={valueOf(tile, colour, known)}
-                          isChosen={tile.name === chosen} isFailing={tile.name === shown} arriving={coming.get(tile.name) ?? 0}
-                        />
-                      ))}
-                    </div>
-                  </div>
-                ))}
-              </div>
-            </section>
+            <GroupCard key={`${group} ${zoom}`} name={group} racks={racks} zoom={zoom} colour={colour} known={known} chosen={chosen} failing={shown} coming={coming} hasPage={may(session, "get_groups_name")} />
           ))}
           <AsTable tiles={tiles} colour={colour} known={known} />
         </Picture>
@@ -119,9 +117,72 @@ function useFates(name: string | null, version: unknown) {
   return { value: found.value?.instances ?? null, problem: found.problem, again: found.again };
 }
 
-function spoken(name: string, fates: readonly Fate[]): string {
+function spoken(fates: readonly Fate[]): string {
   const said = tally(fates).map(([how, count]) => `${count} ${t.map.outcomes[how] ?? how}`);
-  return `${t.map.ifFails(short(name))} ${said.join(", ") || t.map.nothing}`;
+  return `${t.map.ifFails} ${said.join(", ") || t.map.nothing}`;
+}
+
+function spokenTile(tile: Tile, value: string): string {
+  return [short(tile.name), t.role[String(tile.node["role"])] ?? "", plural(tile.instances.length, "instance"), value].filter(Boolean).join(", ");
+}
+
+interface GroupProps {
+  readonly name: string; readonly racks: readonly Rack[]; readonly zoom: Zoom; readonly colour: Colour; readonly known: Knowledge;
+  readonly chosen: string | null; readonly failing: string | null; readonly coming: ReadonlyMap<string, number>; readonly hasPage: boolean;
+}
+
+/** A group of nodes: how many have which colour, and its racks while it is open. Drawn again only if one of its tiles has changed. */
+class GroupCard extends Component<GroupProps, { isOpen: boolean }> {
+  override state = { isOpen: this.props.zoom !== "groups" };
+
+  override shouldComponentUpdate(next: GroupProps, state: { isOpen: boolean }): boolean {
+    const isOther = (Object.keys(next) as (keyof GroupProps)[]).some((key) => key !== "racks" && next[key] !== this.props[key]);
+    return isOther || state.isOpen !== this.state.isOpen || !areSame(this.props.racks, next.racks);
+  }
+
+  override render({ name, racks, zoom, colour, known, chosen, failing, coming, hasPage }: GroupProps) {
+    const tiles = racks.flatMap((rack) => rack.tiles);
+    const tints = new Map(tiles.map((tile) => [tile.name, tintOf(tile, colour, known, isBadStatus)]));
+    const names = t.map.tints[colour] as Record<string, string>;
+    return (
+      <details class="card group" open={this.state.isOpen} onToggle={(event) => this.setState({ isOpen: event.currentTarget.open })}>
+        <summary>
+          <h3>{t.map.group} {name}</h3>
+          <small>{plural(tiles.length, "node")}, {plural(tiles.reduce((sum, tile) => sum + tile.instances.length, 0), "instance")}</small>
+          <ul class="shares">{sharesOf(tints.values()).map(([tint, count]) => (
+            <li key={tint} title={names[tint]}><i class={tint} aria-hidden="true" />{count}<span class="unseen"> {names[tint]}</span></li>
+          ))}</ul>
+        </summary>
+        {this.state.isOpen && (
+          <>
+            <div class="racks">
+              {racks.map((rack) => (
+                <div key={rack.name} class={rack.name ? "rack" : "rack unnamed"} {...(rack.name ? { role: "group", "aria-label": `${t.map.rack} ${rack.name}` } : {})}>
+                  {rack.name && <h4>{t.map.rack} {rack.name}</h4>}
+                  <div class={zoom === "instances" ? "tiles" : "tiles dots"}>
+                    {rack.tiles.map((tile) => (
+                      <NodeTile
+                        key={tile.name} tile={tile} tint={tints.get(tile.name) ?? "off"} value={valueOf(tile, colour, known)} isSmall={zoom !== "instances"}
+                        isChosen={tile.name === chosen} isFailing={tile.name === failing} arriving={coming.get(tile.name) ?? 0}
+                      />
+                    ))}
+                  </div>
+                </div>
+              ))}
+            </div>
+            {hasPage && <p><a href={href(["groups", name])}>{t.map.groupPage}</a></p>}
+          </>
+        )}
+      </details>
+    );
+  }
+}
+
+function areSame(racks: readonly Rack[], others: readonly Rack[]): boolean {
+  return racks.length === others.length && racks.every((rack, at) => {
+    const other = others[at];
+    return rack.name === other?.name && rack.tiles.length === other.tiles.length && rack.tiles.every((tile, index) => tile === other.tiles[index]);
+  });
 }
 
 /** What stands in the corner of a tile. */
@@ -178,8 +239,11 @@ function Picture({ children, onPoint, onChoose, onDrop }: {
 }
 
 interface TileProps {
-  tile: Tile; tint: Tint; value: string; isChosen: boolean; isFailing: boolean; arriving: number;
+  tile: Tile; tint: Tint; value: string; isSmall: boolean; isChosen: boolean; isFailing: boolean; arriving: number;
 }
+
+/** Small tiles differ by more than their colour. */
+const MARKS: Readonly<Record<Tint, string>> = { low: "", mid: "", warn: "·", bad: "!", off: "–" };
 
 /** One node; drawn again only if something that it shows has changed. */
 class NodeTile extends Component<TileProps> {
@@ -187,7 +251,15 @@ class NodeTile extends Component<TileProps> {
     return (Object.keys(next) as (keyof TileProps)[]).some((key) => next[key] !== this.props[key]);
   }
 
-  override render({ tile, tint, value, isChosen, isFailing, arriving }: TileProps) {
+  override render({ tile, tint, value, isSmall, isChosen, isFailing, arriving }: TileProps) {
+    if (isSmall) {
+      const said = [spokenTile(tile, value), arriving ? t.map.arriving(arriving) : ""].filter(Boolean).join(", ");
+      return (
+        <button class={`tile dot ${tint}${isFailing ? " failing" : ""}`} aria-pressed={isChosen} aria-label={said} title={said} data-node={tile.name}>
+          {arriving > 0 ? <b class="arriving">+{arriving}</b> : MARKS[tint]}
+        </button>
+      );
+    }
     const lines = Math.max(1, Math.ceil(tile.instances.length / PER_LINE));
     const more = [
       t.role[String(tile.node["role"])] ?? "", plural(tile.instances.length, "instance"), arriving ? t.map.arriving(arriving) : "",

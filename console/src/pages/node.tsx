@@ -14,7 +14,7 @@ import { useEdit } from "../ui/editbutton";
 import { Values } from "../ui/values";
 import { History } from "./audit";
 import { ActButtons, ObjectJobs, Parameters } from "./instance";
-import type { Form } from "./instance";
+import type { Form } from "../ui/form";
 
 const SHOWN = 100;
 
@@ -115,6 +115,7 @@ export function Group({ name }: { name: string }) {
           ))}
         </ul>
       </section>
+      <div class="halves"><ObjectJobs kind="group" name={name} /><History name={name} version={row} /></div>
       {answer.value && <details class="card"><summary><h3>{t.group.policy}</h3></summary><Values value={answer.value["ipolicy"]} /></details>}
     </div>
   );
@@ -154,6 +155,7 @@ export function Network({ name }: { name: string }) {
           <li key={group}><ObjectLink kind="group" name={group} whole /><span class="what">{mode} {link} {vlan}</span></li>
         ))}</ul>
       </section>
+      <div class="halves"><ObjectJobs kind="network" name={name} /><History name={name} version={row} /></div>
     </div>
   );
 }

@@ -1,7 +1,7 @@
 /** The cluster in one sentence, then what it has, what needs attention, and what it does and did. */
 import { useMemo } from "preact/hooks";
-import { may } from "../actions/actions";
 import { useAnswer, useChanges } from "../api/objects";
+import { may } from "../core/access";
 import { ago, duration, plural, secondsOf, size } from "../core/format";
 import { FINAL, isChange, summaryOf } from "../core/reducer";
 import { href } from "../core/route";
@@ -39,7 +39,7 @@ export function Overview() {
     <div class="page overview">
       <PageTitle text={name ? String(name) : t.overview.title} />
       <Health nodes={nodeRows} instances={instanceRows} survey={survey.value} recovery={recovery} />
-      <Capacity nodes={nodeRows} instances={instanceRows} survey={survey.value} />
+      {may(session, "get_nodes") && <Capacity nodes={nodeRows} instances={instanceRows} survey={survey.value} />}
       <div class="halves">
         <div>
           <Running jobs={jobs.rows} />
@@ -69,7 +69,7 @@ function Health({ nodes, instances, survey, recovery }: {
             <span key={one.text}>{at > 0 && " · "}<a href={one.href}>{one.text}</a></span>
           ))}
         </h2>
-        <p>{running.toLocaleString("en")} of {plural(instances.length, "instance")} running on {plural(nodes.length, "node")}.
+        <p>{running.toLocaleString("en")} of {plural(instances.length, "instance")} running{nodes.length > 0 && ` on ${plural(nodes.length, "node")}`}.
           {survey && redundancy(survey).holds === redundancy(survey).all && ` ${t.overview.redundant}`}</p>
       </div>
     </section>

@@ -67,14 +67,6 @@ export const OperatingSystems = () => (
   />
 );
 
-export const Backups = () => (
-  <PlainList
-    resource="export" title={t.nav.exports} icon="exports" fields={["export", "node"]} heads={t.plain.exportHeads} isShown={(row) => row["export"] !== undefined}
-    emptyTitle={t.plain.noExports} empty={t.plain.noExportsWhat}
-    cells={(row) => [String(row["export"]), <ObjectLink kind="node" name={row["node"]} whole />]}
-  />
-);
-
 export const Locks = () => (
   <PlainList
     resource="lock" title={t.nav.locks} icon="locks" fields={["name", "mode", "owner", "pending"]} heads={t.plain.lockHeads}

@@ -1,7 +1,7 @@
 /** Storage: what disks use by template, what nodes have, and the providers of external storage. */
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { may } from "../actions/actions";
 import { query } from "../api/queries";
+import { may } from "../core/access";
 import { compare, plural, size } from "../core/format";
 import { href } from "../core/route";
 import { useStore } from "../core/store";

@@ -1,6 +1,7 @@
 /** Small parts that pages share. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { mayOpen } from "../core/access";
 import { href } from "../core/route";
 import { duration, short, size } from "../core/format";
 import { useStore } from "../core/store";
@@ -109,14 +110,13 @@ const PAGES: Readonly<Record<string, string>> = {
   instance: "instances", node: "nodes", group: "groups", network: "networks", job: "jobs",
 };
 
-/** A link to an object's page; long names are shortened to their first label. */
+/** A link to an object's page, for users who may open it; long names are shortened to their first label. */
 export function ObjectLink({ kind, name, whole }: { kind: string; name: unknown; whole?: boolean }) {
+  const page = PAGES[kind] ?? kind;
+  const isOpen = useStore((state) => mayOpen(state.session, page, true));
   if (name === undefined || name === null || name === "") return <span class="faint">–</span>;
-  return (
-    <a href={href([PAGES[kind] ?? kind, String(name)])} title={String(name)}>
-      {whole ? String(name) : short(name)}
-    </a>
-  );
+  const text = whole ? String(name) : short(name);
+  return isOpen ? <a href={href([page, String(name)])} title={String(name)}>{text}</a> : <span title={String(name)}>{text}</span>;
 }
 
 /** A bar with parts of a whole; its text says the same. */

@@ -1,10 +1,11 @@
 /** A modal dialog, and the confirmation of an action. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
-import { may, submit } from "../actions/actions";
+import { submit } from "../actions/actions";
 import type { Act } from "../actions/actions";
 import { commandOf, curlOf } from "../actions/commands";
 import { reason } from "../api/client";
+import { may } from "../core/access";
 import { useStore } from "../core/store";
 import { t } from "../texts/en";
 import { CommandLine, Icon, Problem } from "./bits";

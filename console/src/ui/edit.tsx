@@ -1,12 +1,13 @@
 /** Editing in place: the settings of an object as fields, beside the difference, its effect and its commands. */
 import { useEffect, useId, useMemo, useState } from "preact/hooks";
-import { INSTANCE_ACTS, may, submit } from "../actions/actions";
+import { INSTANCE_ACTS, submit } from "../actions/actions";
 import type { OperationId } from "../actions/actions";
 import { commandOf, curlOf } from "../actions/commands";
 import { reason, send } from "../api/client";
 import type { Request } from "../api/client";
 import { useAnswer } from "../api/objects";
 import { useTrial } from "../api/trial";
+import { may } from "../core/access";
 import { failureOf } from "../core/failure";
 import { bodyOf, boundsOf, changesOf, effectOf, keyOf, meanwhileOf, originOf, shown, tagChanges, textIn, valueOf, waitsForStart } from "../core/edits";
 import type { Change, Entered, Guest, Setting, Settings } from "../core/edits";
@@ -63,6 +64,7 @@ function Form({ kind, name, isRunning, onClose, now, onAgain }: Props & { now: S
   const [extra, setExtra] = useState<readonly Setting[]>([]);
   const [isHot, setHot] = useState(true);
   const [steps, setSteps] = useState<readonly Step[] | null>(null);
+  const [refusal, setRefusal] = useState<string | null>(null);
   const settings = useMemo(() => ({ ...began, settings: [...began.settings, ...extra] }), [began, extra]);
   const guest = kind === "instance" ? { isRunning, isHot } : null;
   const changes = useMemo(() => changesOf(settings.settings, entered), [settings, entered]);
@@ -78,8 +80,16 @@ function Form({ kind, name, isRunning, onClose, now, onAgain }: Props & { now: S
   const mayTag = may(session, EDITS[kind].addTags) && may(session, EDITS[kind].removeTags);
   const canHot = changes.some((one) => one.setting.applies === "hotplug") && isRunning;
   const planned = stepsOf(kind, name, settings, changes, difference, canHot && isHot);
+  /** Nothing was changed. If the object is another one by now, the form comes back with what was entered, and shows the new values. */
+  const onRefused = async (problem: string) => {
+    const latest = await send<Settings>({ method: "GET", path: pathOf(kind, name, "settings") });
+    if (latest.serial_no === began.serial_no) return;
+    onAgain();
+    setRefusal(problem);
+    setSteps(null);
+  };
   const begin = () => { setBegan(now); setEntered(new Map()); setExtra([]); setTags(now.tags.join(", ")); setSteps(null); };
-  if (steps) return <Applying kind={kind} name={name} steps={steps} changes={changes} guest={guest} onAgain={begin} onClose={onClose} />;
+  if (steps) return <Applying kind={kind} name={name} steps={steps} changes={changes} guest={guest} onAgain={begin} onRefused={onRefused} onClose={onClose} />;
   const words = text.toLowerCase();
   const visible = settings.settings.filter((one) =>
     (!isOwnOnly || (one.source ?? "own") === "own" || entered.has(keyOf(one.path))) && `${one.title} ${one.name} ${one.doc ?? ""}`.toLowerCase().includes(words));
@@ -115,13 +125,8 @@ function Form({ kind, name, isRunning, onClose, now, onAgain }: Props & { now: S
         </div>
         <aside>
           <Preview changes={changes} difference={difference} guest={guest} steps={planned} meanwhile={meanwhile}
-            isHot={isHot} onHot={canHot ? setHot : null} onTakeOver={() => setBegan(now)}
-            onSubmit={async () => {
-              // Somebody's change may not have reached the page yet.
-              const latest = await send<Settings>({ method: "GET", path: pathOf(kind, name, "settings") });
-              if (latest.serial_no !== began.serial_no) onAgain();
-              else setSteps(planned);
-            }} />
+            isHot={isHot} onHot={canHot ? setHot : null} onTakeOver={() => { setBegan(now); setRefusal(null); }}
+            refusal={refusal} onSubmit={() => { setRefusal(null); setSteps(planned); }} />
         </aside>
       </div>
     </section>
@@ -132,14 +137,17 @@ function stepsOf(kind: Editable, name: string, settings: Settings, changes: read
   const of = kind === "cluster" ? {} : { [kind]: name };
   const edit = EDITS[kind];
   const steps: Step[] = [];
+  // The first step is refused if the object has changed since the form began; after it, the object is another one anyway.
+  const expected = settings.serial_no;
   if (changes.length) {
-    const body = { ...bodyOf(settings, changes), ...(isHot ? { hotplug_if_possible: true } : {}) };
+    const body = { ...bodyOf(settings, changes), ...(isHot ? { hotplug_if_possible: true } : {}), expected_serial: expected };
     steps.push({ operation: edit.modify, request: { method: edit.method, path: pathOf(kind, name, "modify"), body }, values: { ...of, ...body } });
   }
-  if (tags.added.length)
-    steps.push({ operation: edit.addTags, request: { method: "PUT", path: pathOf(kind, name, "tags"), query: { tag: tags.added } }, values: { ...of, tags: tags.added } });
-  if (tags.removed.length)
-    steps.push({ operation: edit.removeTags, request: { method: "DELETE", path: pathOf(kind, name, "tags"), query: { tag: tags.removed } }, values: { ...of, tags: tags.removed } });
+  const taggings = [["PUT", edit.addTags, tags.added], ["DELETE", edit.removeTags, tags.removed]] as const;
+  for (const [method, operation, tag] of taggings) {
+    const query = { tag, ...(steps.length ? {} : { "expected-serial": expected }) };
+    if (tag.length) steps.push({ operation, request: { method, path: pathOf(kind, name, "tags"), query }, values: { ...of, tags: tag } });
+  }
   return steps;
 }
 
@@ -190,29 +198,20 @@ function Further({ onAdd }: { onAdd: (name: string, value: string) => void }) {
   );
 }
 
-function Preview({ changes, difference, guest, steps, meanwhile, isHot, onHot, onTakeOver, onSubmit }: {
+function Preview({ changes, difference, guest, steps, meanwhile, refusal, isHot, onHot, onTakeOver, onSubmit }: {
   changes: readonly Change[]; difference: { added: string[]; removed: string[] }; guest: Guest | null; steps: readonly Step[];
-  meanwhile: ReturnType<typeof meanwhileOf> | null; isHot: boolean; onHot: ((value: boolean) => void) | null; onTakeOver: () => void; onSubmit: () => Promise<void>;
+  meanwhile: ReturnType<typeof meanwhileOf> | null; refusal: string | null; isHot: boolean; onHot: ((value: boolean) => void) | null;
+  onTakeOver: () => void; onSubmit: () => void;
 }) {
-  const [problem, setProblem] = useState<string | null>(null);
-  const [isBusy, setBusy] = useState(false);
   const isWrong = changes.some((one) => one.problem);
   const modify = changes.length && !isWrong ? steps.find((one) => one.request.body !== undefined) : undefined;
   const trial = useTrial(modify ? { ...modify.request, body: { ...(modify.request.body as object), dry_run: true } } : null);
   const waiting = changes.filter((one) => waitsForStart(one.setting, guest)).length;
   const count = changes.length + difference.added.length + difference.removed.length;
-  const run = async () => {
-    setBusy(true);
-    try {
-      await onSubmit();
-    } catch (error) {
-      setProblem(reason(error));
-    }
-    setBusy(false);
-  };
   return (
     <section class="card preview" aria-live="polite" aria-busy={trial.isBusy}>
       <header><h3>{t.edit.preview}{count > 0 && ` (${count})`}</h3>{trial.isBusy && <small>{t.edit.checking}</small>}</header>
+      {refusal && <Problem text={refusal} />}
       {meanwhile && (
         <div class="banner warn" role="alert"><div>
           <p>{meanwhile.length ? t.edit.meanwhile(meanwhile.length) : t.edit.meanwhileOther}</p>
@@ -240,16 +239,16 @@ function Preview({ changes, difference, guest, steps, meanwhile, isHot, onHot, o
       {trial.problem && <Problem text={trial.problem} />}
       {modify && trial.isGood && <p><Badge tone="good">{t.edit.checked}</Badge></p>}
       {trial.messages.length > 0 && !trial.problem && <ul class="faint">{trial.messages.map((one) => <li key={one}>{one}</li>)}</ul>}
-      {problem && <Problem text={problem} />}
       {steps.map((one) => <AsCommand key={one.operation} command={commandOf(one.operation, one.values)} curl={curlOf(one.request, location.origin)} />)}
-      <footer><button type="button" class="primary" disabled={count === 0 || isWrong || isBusy || meanwhile !== null || (modify !== undefined && !trial.isGood)} onClick={() => void run()}>{t.edit.submit}</button></footer>
+      <footer><button type="button" class="primary" disabled={count === 0 || isWrong || meanwhile !== null || (modify !== undefined && !trial.isGood)} onClick={onSubmit}>{t.edit.submit}</button></footer>
     </section>
   );
 }
 
 /** The jobs of the changes, one after the other, with their ends. */
-function Applying({ kind, name, steps, changes, guest, onAgain, onClose }: {
-  kind: Editable; name: string; steps: readonly Step[]; changes: readonly Change[]; guest: Guest | null; onAgain: () => void; onClose: () => void;
+function Applying({ kind, name, steps, changes, guest, onAgain, onRefused, onClose }: {
+  kind: Editable; name: string; steps: readonly Step[]; changes: readonly Change[]; guest: Guest | null; onAgain: () => void;
+  onRefused: (problem: string) => Promise<void>; onClose: () => void;
 }) {
   const jobs = useTable("job").rows;
   const [sent, setSent] = useState<readonly number[]>([]);
@@ -269,6 +268,10 @@ function Applying({ kind, name, steps, changes, guest, onAgain, onClose }: {
       (error: unknown) => setProblem(reason(error)),
     );
   }, [last]);
+  // The first step has failed: nothing was changed yet.
+  useEffect(() => {
+    if (problem && (sent.length === 0 || (sent.length === 1 && last === "error"))) void onRefused(problem).catch(() => undefined);
+  }, [problem]);
   const isOver = isStopped || (sent.length === steps.length && FINAL.has(last));
   const waiting = changes.filter((one) => waitsForStart(one.setting, guest)).length;
   const restart = INSTANCE_ACTS.find((act) => act.id === "reboot");

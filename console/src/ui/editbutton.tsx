@@ -1,8 +1,8 @@
 /** The button that opens the editing of an object, whose code is loaded when it is first used. */
 import { useEffect, useState } from "preact/hooks";
 import type { ComponentType } from "preact";
-import { may } from "../actions/actions";
 import { reason } from "../api/client";
+import { may } from "../core/access";
 import { useStore } from "../core/store";
 import { t } from "../texts/en";
 import type { Editable } from "./edit";

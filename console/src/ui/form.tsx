@@ -6,14 +6,25 @@ import { commandOf, curlOf } from "../actions/commands";
 import { reason } from "../api/client";
 import { requestOf, useOperation } from "../api/operations";
 import type { Operation, Schema, Values } from "../api/operations";
-import { store } from "../core/store";
+import { may } from "../core/access";
+import { store, useStore } from "../core/store";
 import { t } from "../texts/en";
 import { Problem } from "./bits";
 import { AsCommand, Dialog } from "./dialog";
 import { Loading } from "./listpage";
 
 /** Fields of every job, which the form keeps for the end. */
-const OF_EVERY_JOB = ["priority", "depends", "comment", "dry_run", "dry-run", "reason", "Idempotency-Key"];
+const OF_EVERY_JOB = ["priority", "depends", "comment", "dry_run", "dry-run", "reason", "Idempotency-Key", "expected_serial", "expected-serial"];
+
+/** An action that needs values: a form of its operation. */
+export interface Form {
+  readonly operation: OperationId;
+  readonly label: string;
+  readonly what: string;
+  readonly fixed: Values;
+  readonly first: readonly string[];
+  readonly isDangerous?: boolean;
+}
 
 interface Field {
   readonly name: string;
@@ -31,6 +42,29 @@ export function fieldsOf(operation: Operation, fixed: Values): Field[] {
   return [...inBody, ...inQuery.filter((one) => !names.has(one.name))]
     .filter((one) => !(one.name in fixed) && !OF_EVERY_JOB.includes(one.name) && !one.name.endsWith("_uuid") && one.name !== "__version__")
     .sort((one, other) => Number(other.isRequired) - Number(one.isRequired));
+}
+
+/** The dialog of a form about an object; the first of the fixed values is what must be typed if it is dangerous. */
+export function FormDialog({ form, name, onClose }: { form: Form; name: string; onClose: () => void }) {
+  return (
+    <OperationDialog
+      id={form.operation} title={`${form.label}: ${name}`} what={form.what} fixed={form.fixed} first={form.first}
+      isDangerous={form.isDangerous ?? false} onClose={onClose}
+    />
+  );
+}
+
+/** A button that opens a form, if the user may. */
+export function FormButton({ form, name, isSmall }: { form: Form; name: string; isSmall?: boolean }) {
+  const session = useStore((state) => state.session);
+  const [isOpen, setOpen] = useState(false);
+  if (!may(session, form.operation)) return null;
+  return (
+    <>
+      <button type="button" class={isSmall ? "small" : ""} onClick={() => setOpen(true)}>{form.label}</button>
+      {isOpen && <FormDialog form={form} name={name} onClose={() => setOpen(false)} />}
+    </>
+  );
 }
 
 /** A dialog for one operation. `first` names the fields that are shown before all others. */

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import type { Act } from "../actions/actions";
-import { may } from "../actions/actions";
+import { may } from "../core/access";
 import { plural } from "../core/format";
 import { go, href, setParameter, usePlace } from "../core/route";
 import { keyOf } from "../core/state";

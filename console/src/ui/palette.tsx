@@ -1,7 +1,8 @@
 /** The command palette: pages, objects and actions by a few letters. */
 import { useMemo, useState } from "preact/hooks";
-import { INSTANCE_ACTS, may, NODE_ACTS } from "../actions/actions";
+import { INSTANCE_ACTS, NODE_ACTS } from "../actions/actions";
 import type { Act } from "../actions/actions";
+import { may, mayOpen } from "../core/access";
 import { go, href } from "../core/route";
 import { useStore } from "../core/store";
 import type { AnyRow } from "../core/state";
@@ -35,7 +36,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
     const isMatch = (candidate: string) => words.every((word) => candidate.toLowerCase().includes(word));
     for (const group of NAVIGATION)
       for (const page of group.pages)
-        if (isMatch(page.title) && (!page.operation || may(session, page.operation)))
+        if (isMatch(page.title) && mayOpen(session, page.id, false))
           found.push({ id: page.id, icon: page.id, text: page.title, what: "", run: goTo(page.id === "overview" ? [] : [page.id]) });
     const objects = (rows: ReadonlyMap<string, AnyRow>, kind: string, acts: readonly Act[]) => {
       for (const [name, row] of rows) {

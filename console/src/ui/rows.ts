@@ -1,5 +1,5 @@
 /** The rows that a table shows: filtered and sorted, as the address says. */
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { fieldsOfKind } from "../api/queries";
 import type { FieldInfo } from "../api/queries";
 import { searchOf } from "../core/filter";
@@ -26,6 +26,22 @@ export function useTable(kind: Kind, fields: readonly string[] = []): Table {
     if (isSignedIn) store.dispatch({ type: "wanted", kind, fields: wanted ? wanted.split(" ") : [] });
   }, [kind, wanted, isSignedIn]);
   return useStore((state) => state.tables[kind]);
+}
+
+/** Return a value at once, but its further changes only every `ms`: what is expensive to draw follows several together. */
+export function useSlowly<T>(value: T, ms: number): T {
+  const [shown, setShown] = useState(value);
+  const latest = useRef(value);
+  const timer = useRef(0);
+  const last = useRef(0);
+  latest.current = value;
+  useEffect(() => {
+    if (Object.is(value, shown)) return;
+    const show = () => { timer.current = 0; last.current = performance.now(); setShown(latest.current); };
+    timer.current ||= window.setTimeout(show, Math.max(0, last.current + ms - performance.now()));
+  }, [value, shown]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return shown;
 }
 
 export function useFields(kind: string): readonly FieldInfo[] {

@@ -1,9 +1,9 @@
 /** The frame of all pages: navigation, the state of the connection, notices, and the user's menu. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { may } from "../actions/actions";
 import { signOut } from "../api/sync";
 import { reason } from "../api/client";
+import { mayOpen } from "../core/access";
 import { href, usePlace } from "../core/route";
 import { FINAL } from "../core/reducer";
 import { store, useStore } from "../core/store";
@@ -55,7 +55,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
             {group.title && <h2>{group.title}</h2>}
             <ul>
               {group.pages
-                .filter((one) => !one.operation || may(session, one.operation))
+                .filter((one) => mayOpen(session, one.id, false))
                 .map((one) => (
                   <li key={one.id}>
                     <a href={href(one.id === "overview" ? [] : [one.id])} aria-current={page === one.id ? "page" : undefined}>
