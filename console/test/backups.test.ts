@@ -3,7 +3,8 @@ import { fixedOf, hasWords, seriesOf } from "../src/core/backups";
 import type { Point } from "../src/core/backups";
 
 const point = (instance: string, backup: string, node = "node1", more: Partial<Point> = {}): Point => ({
-  node, target: "/srv/ganeti/backup", instance, backup, ctime: 1, parent: null, consistency: "crash", disk_size: 1024, stored: 10, problem: null, ...more,
+  node, target: "/srv/ganeti/backup", instance, backup, ctime: 1, parent: null, consistency: "crash", disk_size: 1024, stored: 10,
+  proof: "unproven", checked: null, drilled: null, failure: null, problem: null, ...more,
 });
 
 describe("backups by instance and directory", () => {

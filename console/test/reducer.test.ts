@@ -62,7 +62,7 @@ describe("the reducer", () => {
     const after = (...found: StreamEvent[]) => run(loaded(), events(...found)).backups;
     expect(after(done("BACKUP_SAVE(web1.example.com)"), done("BACKUP_PRUNE(web1.example.com)"), done("BACKUP_REMOVE(web1.example.com)"))).toBe(3);
     expect(after(done("BACKUP_SAVE(web1.example.com)", { status: "error" }))).toBe(1);
-    expect(after(done("BACKUP_SAVE(web1.example.com)", { status: "running" }), done("BACKUP_CHECK(web1.example.com)"), done("BACKUP_PRUNE(web1.example.com)", { dry_run: true }))).toBe(0);
+    expect(after(done("BACKUP_SAVE(web1.example.com)", { status: "running" }), done("BACKUP_PREPARE(web1.example.com)"), done("BACKUP_PRUNE(web1.example.com)", { dry_run: true }))).toBe(0);
     expect(after(event("reset", {}))).toBe(1);
   });
 

@@ -112,6 +112,7 @@ export const COMMANDS: Readonly<Record<string, CommandForm>> = {
   delete_instances_name: { words: "gnt-instance remove --force", names: ["instance"] },
   post_instances_name_backups: { words: "gnt-backup save", names: ["instance"] },
   put_instances_name_backups_name_restore: { words: "gnt-backup restore --force", names: ["instance"] },
+  put_instances_name_backups_name_drill: { words: "gnt-backup drill", names: ["instance", "point"] },
   put_instances_name_backups_prune: { words: "gnt-backup prune", names: ["instance"] },
   put_instances_name_backups_check: { words: "gnt-backup check", names: ["instance"] },
   put_instances_name_verify_export: { words: "gnt-backup verify", names: ["instance"] },

@@ -12,6 +12,11 @@ export interface Point {
   readonly consistency: string | null;
   readonly disk_size: number | null;
   readonly stored: number | null;
+  /** What its last check or drill has shown: `good`, `failed` or `unproven`; null for an unusable manifest. */
+  readonly proof: string | null;
+  readonly checked: number | null;
+  readonly drilled: number | null;
+  readonly failure: string | null;
   readonly problem: string | null;
 }
 
@@ -52,7 +57,7 @@ export function seriesOf(points: readonly Point[]): Series[] {
     const [{ instance, node, target }] = all as [Point];
     return {
       key, instance, node, target, points: all.sort((one, other) => compare(other.backup, one.backup)),
-      stored: all.reduce((sum, one) => sum + (one.stored ?? 0), 0), problems: all.filter((one) => one.problem !== null).length,
+      stored: all.reduce((sum, one) => sum + (one.stored ?? 0), 0), problems: all.filter((one) => one.problem !== null || one.proof === "failed").length,
       isOnly: places.get(instance) === 1,
     };
   }).sort((one, other) => compare(one.instance, other.instance) || compare(one.node, other.node) || compare(one.target, other.target));

@@ -30,7 +30,7 @@ const SUMMARY = /^([A-Z]+)_[A-Z_]+\((.+)\)$/;
 const KIND_OF_WORD: Readonly<Record<string, Kind>> = {
   INSTANCE: "instance", BACKUP: "instance", NODE: "node", GROUP: "group", NETWORK: "network",
 };
-const OF_BACKUPS = /^BACKUP_(SAVE|PRUNE|EXPORT|REMOVE)\b/;
+const OF_BACKUPS = /^BACKUP_(SAVE|PRUNE|CHECK|DRILL|EXPORT|REMOVE)\b/;
 
 export function reduce(state: State, action: Action): State {
   switch (action.type) {
@@ -231,7 +231,7 @@ export function isChange(job: AnyRow): boolean {
   return job["dry_run"] !== true && !all.every((one) => READING.test(one));
 }
 
-const READING = /^(CLUSTER_VERIFY|CLUSTER_QUERY|CLUSTER_DOCTOR|GROUP_VERIFY_DISKS|OS_DIAGNOSE|BACKUP_CHECK|BACKUP_QUERY|TAGS_SEARCH|OOB_COMMAND|TEST_)/;
+const READING = /^(CLUSTER_VERIFY|CLUSTER_QUERY|CLUSTER_DOCTOR|GROUP_VERIFY_DISKS|OS_DIAGNOSE|BACKUP_CHECK|BACKUP_DRILL|BACKUP_QUERY|TAGS_SEARCH|OOB_COMMAND|TEST_)/;
 const VERBS: Readonly<Record<string, string>> = { STARTUP: "start", SHUTDOWN: "shut down" };
 
 /** `INSTANCE_SET_PARAMS(web1)` as people say it: "Instance web1: set params". */

@@ -12,6 +12,7 @@ import type { AnyRow } from "../core/state";
 import { useStore } from "../core/store";
 import { t } from "../texts/en";
 import { Badge, Empty, ObjectLink, PageTitle, Problem, useNow } from "../ui/bits";
+import type { Tone } from "../ui/bits";
 import { FormButton } from "../ui/form";
 import type { Form } from "../ui/form";
 import { Loading } from "../ui/listpage";
@@ -31,6 +32,11 @@ function restore(series: Series, point: string): Form {
     first: ["disk"], isDangerous: true,
   };
 }
+
+const drill = (series: Series, point: string): Form => ({
+  operation: "put_instances_name_backups_name_drill", label: t.backups.drill, what: t.backups.drillWhat(point), fixed: { ...fixedOf(series), point },
+  first: ["expect", "agent", "memory", "timeout"],
+});
 
 const prune = (series: Series): Form => ({
   operation: "put_instances_name_backups_prune", label: t.backups.prune, what: t.backups.pruneWhat, fixed: fixedOf(series),
@@ -147,12 +153,30 @@ function Points({ series, mayRestore }: { series: Series; mayRestore: boolean })
         <tbody>{series.points.map((point) => (
           <tr key={point.backup}>
             <th scope="row">{point.backup}</th>
-            {point.problem !== null ? <td colSpan={5}><Badge tone="bad">{t.backups.unusable}</Badge> <span class="what">{point.problem}</span></td> : <Values point={point} />}
-            <td class="number">{mayRestore && point.problem === null && <FormButton form={restore(series, point.backup)} name={series.instance} isSmall />}</td>
+            {point.problem !== null ? <td colSpan={6}><Badge tone="bad">{t.backups.unusable}</Badge> <span class="what">{point.problem}</span></td> : <Values point={point} />}
+            <td class="number">
+              {point.problem === null && <FormButton form={drill(series, point.backup)} name={series.instance} isSmall />}
+              {mayRestore && point.problem === null && <> <FormButton form={restore(series, point.backup)} name={series.instance} isSmall /></>}
+            </td>
           </tr>
         ))}</tbody>
       </table>
     </div>
+  );
+}
+
+const PROOF_TONES: Readonly<Record<string, Tone>> = { good: "good", failed: "bad" };
+
+/** What a check or a drill of a backup has shown, and when. */
+function Proof({ point }: { point: Point }) {
+  const proof = String(point.proof);
+  const last = point.drilled ?? point.checked;
+  return (
+    <>
+      <Badge tone={PROOF_TONES[proof] ?? "quiet"}>{t.backups.proofs[proof] ?? proof}</Badge>
+      {point.failure && <small>{point.failure}</small>}
+      {last !== null && <small>{point.drilled === null ? t.backups.checked : t.backups.drilled} {clock(last)}</small>}
+    </>
   );
 }
 
@@ -164,6 +188,7 @@ function Values({ point }: { point: Point }) {
       <td class="number">{size(point.disk_size)}</td>
       <td class="number">{size(point.stored)}</td>
       <td>{point.parent ?? t.backups.full}</td>
+      <td class="what"><Proof point={point} /></td>
     </>
   );
 }

@@ -49,6 +49,7 @@ async def test_backups_of_all_nodes_are_listed(rig: RestRig) -> None:
         None,
         1.5,
     )
+    assert (last["proof"], last["checked"], last["failure"]) == ("unproven", None, None)
     assert found["points"][0]["parent"] is None
 
 

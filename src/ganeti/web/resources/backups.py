@@ -9,7 +9,8 @@ from ganeti.web.resources.instances import INSTANCE
 from ganeti.web.scope import visible
 
 FIELDS = (
-    "node", "target", "instance", "backup", "ctime", "parent", "consistency", "disk_size", "stored", "problem",
+    "node", "target", "instance", "backup", "ctime", "parent", "consistency", "disk_size", "stored", "proof", "checked",
+    "drilled", "failure", "problem",
 )  # fmt: skip
 """Of a backup; sizes in MiB. `problem` says why its manifest is unusable."""
 _NORMAL = ResultStatus.NORMAL.value
@@ -31,7 +32,7 @@ async def _of_instance(call: Call) -> dict[str, Any]:
 async def _points(call: Call) -> tuple[list[dict[str, Any]], list[str], list[str]]:
     """Return all backups, and the nodes that did not answer in time and those that are offline, by name."""
     found = await call.services.master.ask("Query", "backup", list(FIELDS), None)
-    points, silent, offline = [], [], []
+    points, silent, offline = list[dict[str, Any]](), list[str](), list[str]()
     for cells in found["data"]:
         row = dict(zip(FIELDS, cells, strict=True))
         if row["backup"][0] == _NORMAL:
