@@ -7,7 +7,7 @@ import { may } from "../core/access";
 import { fixedOf, hasWords, seriesOf } from "../core/backups";
 import type { Listing, Point, Series } from "../core/backups";
 import { ago, clock, compare, plural, size } from "../core/format";
-import { setParameter, usePlace } from "../core/route";
+import { href, setParameter, usePlace } from "../core/route";
 import type { AnyRow } from "../core/state";
 import { useStore } from "../core/store";
 import { t } from "../texts/en";
@@ -131,7 +131,7 @@ function OneSeries({ series, isAlone }: { series: Series; isAlone: boolean }) {
         {series.problems > 0 && <Badge tone="bad">{t.backups.problems(series.problems)}</Badge>}
         <small>{plural(series.points.length, "backup")} · {size(series.stored)}{latest?.ctime ? ` · ${ago(latest.ctime, now)}` : ""}</small>
       </summary>
-      {isGone ? <p class="faint">{t.backups.goneWhat}</p> : <p><ObjectLink kind="instance" name={series.instance} whole /></p>}
+      {isGone ? <p class="faint">{t.backups.goneWhat}</p> : <p><a href={href(["instances", series.instance])}>{t.backups.page}</a></p>}
       <Points series={series} mayRestore={!isGone} />
       <div class="page-actions">
         {!isGone && <FormButton form={save(series.instance)} name={series.instance} />}
@@ -226,7 +226,7 @@ function Exports() {
               <tr key={`${String(row["export"])} ${String(row["node"])}`}>
                 <th scope="row">{String(row["export"])}</th>
                 <td><ObjectLink kind="node" name={row["node"]} whole /></td>
-                <td class="number">{exportForms(String(row["export"])).map((form) => <FormButton key={form.operation} form={form} name={String(row["export"])} isSmall />)}</td>
+                <td class="number">{exportForms(String(row["export"])).map((form) => <span key={form.operation}>{" "}<FormButton form={form} name={String(row["export"])} isSmall /></span>)}</td>
               </tr>
             ))}</tbody>
           </table>

@@ -214,7 +214,7 @@ export const t = {
     noneOf: "No node has a backup of this instance.", more: (count: number) => `${count.toLocaleString("en")} more instances have backups. Find them by their names.`,
     silent: "Without an answer, so that their backups are missing here:", offline: "Offline:",
     silentOrOffline: "Offline or without an answer, so that their exports are missing here:",
-    gone: "removed instance", goneWhat: "The instance does not exist any more. To create it again from a backup: gnt-backup import --backup BACKUP NAME",
+    page: "Page of the instance", gone: "removed instance", goneWhat: "The instance does not exist any more. To create it again from a backup: gnt-backup import --backup BACKUP NAME",
     problems: (count: number) => (count === 1 ? "1 unusable" : `${count} unusable`), unusable: "unusable", full: "none: it has all blocks",
     heads: ["Backup", "Time", "Consistency", "Disks", "Stored", "Based on", "Proof"],
     proofs: { good: "good", failed: "failed", unproven: "not tried" } as Record<string, string>, checked: "checked", drilled: "booted",
