@@ -153,7 +153,7 @@ function Points({ series, mayRestore }: { series: Series; mayRestore: boolean })
         <tbody>{series.points.map((point) => (
           <tr key={point.backup}>
             <th scope="row">{point.backup}</th>
-            {point.problem !== null ? <td colSpan={6}><Badge tone="bad">{t.backups.unusable}</Badge> <span class="what">{point.problem}</span></td> : <Values point={point} />}
+            {point.problem !== null ? <td colSpan={5} class="what"><Badge tone="bad">{t.backups.unusable}</Badge> <span class="what">{point.problem}</span></td> : <Values point={point} />}
             <td class="number">
               {point.problem === null && <FormButton form={drill(series, point.backup)} name={series.instance} isSmall />}
               {mayRestore && point.problem === null && <> <FormButton form={restore(series, point.backup)} name={series.instance} isSmall /></>}
@@ -185,7 +185,6 @@ function Values({ point }: { point: Point }) {
     <>
       <td class="when">{clock(point.ctime)}</td>
       <td>{t.backups.consistency[String(point.consistency)] ?? point.consistency ?? "–"}</td>
-      <td class="number">{size(point.disk_size)}</td>
       <td class="number">{size(point.stored)}</td>
       <td>{point.parent ?? t.backups.full}</td>
       <td class="what"><Proof point={point} /></td>
