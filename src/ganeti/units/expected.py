@@ -40,7 +40,7 @@ def check_expected(view: Snapshot, op: OpCode) -> None:
     It counts under the locks of the job; the check at the submission only says it earlier.
     """
     edited = EDITED.get(type(op))
-    expected: int | None = None if edited is None else op.expected_serial  # type: ignore[attr-defined]
+    expected: int | None = getattr(op, "expected_serial", None)
     if edited is None or expected is None:
         return
     found = edited(view, op)
