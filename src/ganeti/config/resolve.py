@@ -94,6 +94,19 @@ def full_name(view: View, name: str) -> str:
     return f"{name}.{domain}"
 
 
+def kept_name(view: View, text: str) -> str:
+    """Return the full name by which exports and backups of an instance are kept, which need not exist any more.
+
+    PrereqError if the text names several instances.
+    """
+    try:
+        return resolve_instance(view, text).name
+    except PrereqError as err:
+        if err.code is not ErrorCode.UNKNOWN_ENTITY or is_uuid(text.lower()):
+            raise
+        return full_name(view, text)
+
+
 def _by_short_name(hosts: Mapping[str, Host], text: str, what: str) -> Host:
     """Return the only host whose name begins with the labels of `text`."""
     if is_uuid(text.lower()):

@@ -14,7 +14,7 @@ from ganeti.config.fill import (
     instance_spec,
 )
 from ganeti.config.reservations import Reservations
-from ganeti.config.resolve import resolve_group, resolve_instance, resolve_node
+from ganeti.config.resolve import kept_name, resolve_group, resolve_instance, resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.simulation.counting_ids import CountingIds
 from tests.unit.config.sample import (
@@ -175,3 +175,18 @@ def test_new_addresses_are_never_those_in_use() -> None:
     with pytest.raises(PrereqError, match="no free MAC address") as caught:
         Reservations(Broken()).new_mac(1, SNAPSHOT)
     assert caught.value.code is ErrorCode.NO_RESOURCES
+
+
+def test_backups_are_named_like_their_instance_even_if_it_has_another_domain_than_the_cluster() -> (
+    None
+):
+    other = sample_instance(1, name="web1.other.test")
+    twin = sample_instance(2, name="web2.other.test"), sample_instance(3, name="web2.example.com")
+    snapshot = Snapshot.of(1, sample_cluster(), nodes=[sample_node(1)], instances=[other, *twin])
+    assert kept_name(snapshot, "web1") == kept_name(snapshot, other.uuid) == "web1.other.test"
+    assert kept_name(snapshot, "gone") == "gone.example.com"
+    assert kept_name(snapshot, "gone.other.test") == "gone.other.test"
+    with pytest.raises(PrereqError, match="matches"):
+        kept_name(snapshot, "web2")
+    with pytest.raises(PrereqError, match="there is no instance"):
+        kept_name(snapshot, sample_instance(9).uuid)

@@ -27,8 +27,8 @@ class ConvertArgs(Message, frozen=True, kw_only=True):
 class StoreArgs(Message, frozen=True, kw_only=True):
     """Write an image's disks and its description into an unfinished directory of the image store.
 
-    `source` is a path below an allowed directory, an https URL, or the token of an upload. `digest` is the SHA-256 or
-    SHA-512 of the source; '' for any.
+    `source` is a path below an allowed directory, or an https URL. `digest` is the SHA-256 or SHA-512 of the source; ''
+    for any.
     """
 
     export: str

@@ -4,7 +4,7 @@ from typing import TypeVar
 
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import host_name
-from ganeti.config.resolve import full_name
+from ganeti.config.resolve import kept_name
 from ganeti.config.snapshot import Snapshot
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
@@ -21,7 +21,7 @@ class OnName(LogicalUnit[OpT, PlanT]):
     name: str
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
-        self.name = full_name(snapshot, self.op.instance_name)
+        self.name = kept_name(snapshot, self.op.instance_name)
         return [lock(Level.INSTANCE, self.name), lock(Level.NODE, ALL, Mode.SHARED)]
 
     def check_arguments(self) -> None:

@@ -198,7 +198,8 @@ def _say_covered(ctx: UnitContext, schedule: BackupSchedule) -> None:
     if not found:
         ctx.warn(f"schedule {schedule.name} covers no instance with disks at present")
     else:
-        ctx.info(f"schedule {schedule.name} covers {len(found)} instances at present")
+        many = "instance" if len(found) == 1 else "instances"
+        ctx.info(f"schedule {schedule.name} covers {len(found)} {many} at present")
 
 
 class LUBackupScheduleRemove(LogicalUnit[OpBackupScheduleRemove, Change]):
