@@ -33,13 +33,19 @@ def served(directory: Path, image: Path, *flags: str) -> Iterator[str]:
     words = ["qemu-nbd", "-k", str(path), "-x", "disk", "-f", "raw", *(flags or ("-r",)), "-t"]
     with subprocess.Popen([*words, str(image)]) as server:
         try:
-            while not path.exists():
+            while not _listens(path):
                 assert server.poll() is None
                 time.sleep(0.01)
             yield str(path)
         finally:
             server.kill()  # it ignores other signals as long as a failed test has left a connection
             path.unlink(missing_ok=True)
+
+
+def _listens(path: Path) -> bool:
+    """Whether a client is accepted: the socket exists some time before."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 def test_data_is_read_and_holes_are_known(disk_path: Path) -> None:
