@@ -160,6 +160,7 @@ describe("summaries of jobs", () => {
   it("are said as people say them", () => {
     expect(spoken("INSTANCE_SET_PARAMS(web1)")).toBe("Instance web1: set params");
     expect(spoken("CLUSTER_VERIFY")).toBe("Cluster: verify");
+    expect(spoken("CLUSTER_VERIFY_GROUP(825a930f-bd47-4d06-a1b2-0123456789ab)")).toBe("Cluster: verify group");
     expect(spoken("strange")).toBe("strange");
     expect(summaryOf({ summary: ["INSTANCE_STARTUP(a)", "INSTANCE_SHUTDOWN(b)"] })).toBe("Instance a: start, Instance b: shut down");
   });

@@ -234,13 +234,15 @@ export function isChange(job: AnyRow): boolean {
 const READING = /^(CLUSTER_VERIFY|CLUSTER_QUERY|CLUSTER_DOCTOR|GROUP_VERIFY_DISKS|OS_DIAGNOSE|BACKUP_CHECK|BACKUP_DRILL|BACKUP_QUERY|TAGS_SEARCH|OOB_COMMAND|TEST_)/;
 const VERBS: Readonly<Record<string, string>> = { STARTUP: "start", SHUTDOWN: "shut down" };
 
-/** `INSTANCE_SET_PARAMS(web1)` as people say it: "Instance web1: set params". */
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+/** `INSTANCE_SET_PARAMS(web1)` as people say it: "Instance web1: set params"; a UUID says nothing to them. */
 export function spoken(summary: string): string {
   const [, kind, action = "", name] = /^([A-Z]+)_([A-Z_]+)(?:\((.*)\))?$/.exec(summary) ?? [];
   if (!kind) return summary;
   const verb = VERBS[action] ?? action.toLowerCase().replace(/_/g, " ");
   const subject = kind[0] + kind.slice(1).toLowerCase();
-  return name ? `${subject} ${name}: ${verb}` : `${subject}: ${verb}`;
+  return name && !UUID.test(name) ? `${subject} ${name}: ${verb}` : `${subject}: ${verb}`;
 }
 
 /** The objects that a job's summary names: `INSTANCE_STARTUP(web1)` is an instance. */

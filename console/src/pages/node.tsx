@@ -151,9 +151,11 @@ export function Network({ name }: { name: string }) {
         )}
       </section>
       <section class="card"><header><h3>{t.groups.title}</h3></header>
-        <ul class="lines">{((one["group_list"] as string[][] | null) ?? []).map(([group, mode, link, vlan]) => (
-          <li key={group}><ObjectLink kind="group" name={group} whole /><span class="what">{mode} {link} {vlan}</span></li>
-        ))}</ul>
+        {((one["group_list"] as string[][] | null) ?? []).length === 0 ? <p class="faint">{t.network.noGroups}</p> : (
+          <ul class="lines">{(one["group_list"] as string[][]).map(([group, mode, link, vlan]) => (
+            <li key={group}><ObjectLink kind="group" name={group} whole /><span class="what">{mode} {link} {vlan}</span></li>
+          ))}</ul>
+        )}
       </section>
       <div class="halves"><ObjectJobs kind="network" name={name} /><History name={name} version={row} /></div>
     </div>

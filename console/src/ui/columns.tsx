@@ -77,7 +77,7 @@ const SPECIAL: { readonly [K in Kind]: Readonly<Record<string, Special>> } = {
   job: {
     id: { title: "Job", width: 70, show: (row) => <ObjectLink kind="job" name={row["id"]} whole /> },
     status: { title: "Status", width: 110, show: (row) => <JobStatus status={row["status"]} /> },
-    summary: { title: "What", width: 190, text: (row) => summaryOf(row) + (row["dry_run"] === true ? ` (${t.jobs.dryRun})` : "") },
+    summary: { title: "What", width: 165, text: (row) => summaryOf(row) + (row["dry_run"] === true ? ` (${t.jobs.dryRun})` : "") },
     source: { title: "By", width: 120, text: (row) => String(row["source"] ?? "–").replace(/^rest:/, "") },
     received_ts: { title: "Submitted", width: 140 },
     start_ts: { title: "Started", width: 140 },
