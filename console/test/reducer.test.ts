@@ -86,6 +86,15 @@ describe("the reducer", () => {
     expect([...state.tables.instance.rows.keys()]).toEqual(["web2.example.com", "web8.example.com"]);
   });
 
+  it("requests again what changes while the first answer is on its way, which may be older", () => {
+    const first = run(initialState(), { type: "wanted", kind: "job", fields: ["id"] }, { type: "requested", kind: "job", keys: null });
+    const done = events(event("job", { id: 7, status: "success", summary: [] }));
+    const state = run(first, done, rows("job", { id: 7, status: "running" }));
+    expect([...state.tables.job.stale]).toEqual(["7"]);
+    expect(run(initialState(), done).tables.job.stale.size).toBe(0);
+    expect(run(state, done).tables.job.rows.get("7")?.["status"]).toBe("success");
+  });
+
   it("keeps an object stale that changes while it is requested", () => {
     const key = "web1.example.com";
     const changed = event("instance", { name: key });

@@ -36,7 +36,8 @@ def directory() -> Iterator[Path]:
 
 COMMANDS = [
     "gnt-cluster init", "gnt-node add", "gnt-node add", "gnt-cluster info", "gnt-node list",
-    "gnt-os list", "gnt-instance add", "gnt-instance list", "gnt-instance console",
+    "gnt-os list", "gnt-image import", "gnt-image list", "gnt-instance add", "gnt-instance list",
+    "gnt-instance console",
     "gnt-instance migrate", "gnt-instance list", "gnt-instance console", "gnt-instance shutdown",
     "gnt-instance list", "gnt-instance startup", "gnt-instance console", "gnt-instance reboot",
     "gnt-instance console", "gnt-job list", "gnt-cluster verify",

@@ -36,6 +36,9 @@ def cluster() -> Iterator[LocalCluster]:
         one.ok("gnt-instance", "add", "-t", "sharedfile", "-s", "64m", "-o", "noop", "--no-install",
                "--no-nics", "-n", "node1", "web1.example.com")  # fmt: skip
         one.ok("gnt-instance", "startup", "web1.example.com")
+        one.ok(
+            "gnt-backup", "schedule", "add", "nightly", "--calendar=daily", "--all-instances=yes"
+        )
         yield one
 
 

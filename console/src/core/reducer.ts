@@ -80,7 +80,7 @@ function wanted(table: Table, fields: readonly string[]): Table {
 }
 
 function requested(table: Table, keys: readonly Key[] | null): Table {
-  if (keys === null) return { ...table, isDue: false, stale: new Set() };
+  if (keys === null) return { ...table, isDue: false, isAsked: true, stale: new Set() };
   const stale = new Set(table.stale);
   for (const key of keys) stale.delete(key);
   return { ...table, stale };
@@ -92,14 +92,14 @@ function filled(kind: Kind, table: Table, keys: readonly Key[] | null, found: re
   for (const key of keys ?? []) rows.delete(key);
   if (keys === null) {
     for (const row of found) rows.set(keyOf(kind, row), row);
-    return { ...table, rows, isLoaded: true, problem: null };
+    return { ...table, rows, isAsked: false, isLoaded: true, problem: null };
   }
   for (const row of found) rows.set(keyOf(kind, row), row);
   return { ...table, rows, problem: null };
 }
 
 function again(table: Table, keys: readonly Key[] | null, problem: string): Table {
-  if (keys === null) return { ...table, problem, isDue: true };
+  if (keys === null) return { ...table, problem, isDue: true, isAsked: false };
   return { ...table, problem, stale: new Set([...table.stale, ...keys]) };
 }
 
@@ -168,7 +168,7 @@ function without(table: Table, key: Key): Table {
 function stale(state: State, kind: Kind, keys: readonly Key[]): State {
   if (keys.length === 0) return state;
   return withTable(state, kind, (table) =>
-    table.isLoaded || table.rows.size > 0 ? { ...table, stale: new Set([...table.stale, ...keys]) } : table,
+    table.isLoaded || table.isAsked || table.rows.size > 0 ? { ...table, stale: new Set([...table.stale, ...keys]) } : table,
   );
 }
 

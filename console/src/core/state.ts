@@ -16,6 +16,8 @@ export interface Table {
   readonly stale: ReadonlySet<Key>;
   /** True if the whole table must be requested. */
   readonly isDue: boolean;
+  /** True while the whole table is on its way: what changes meanwhile may be missing in it. */
+  readonly isAsked: boolean;
   readonly isLoaded: boolean;
   readonly problem: string | null;
 }
@@ -87,7 +89,7 @@ export const DEFAULT_FIELDS: { readonly [K in Kind]: readonly (keyof Fields[K] &
 
 function emptyTable(kind: Kind): Table {
   return {
-    rows: new Map(), fields: DEFAULT_FIELDS[kind], stale: new Set(), isDue: false, isLoaded: false, problem: null,
+    rows: new Map(), fields: DEFAULT_FIELDS[kind], stale: new Set(), isDue: false, isAsked: false, isLoaded: false, problem: null,
   };
 }
 
