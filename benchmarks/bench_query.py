@@ -192,12 +192,18 @@ def master(instances: int) -> Iterator[Path]:
         )
         process.start()
         try:
-            while not paths.luxi_socket.exists():
+            while not _serves(paths.luxi_socket):
                 time.sleep(0.05)
             yield Path(name)
         finally:
             process.terminate()
             process.join()
+
+
+def _serves(path: Path) -> bool:
+    """Whether clients are accepted: the socket exists some time before."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(os.fspath(path)) == 0
 
 
 class Peer(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from ganeti.config.snapshot import Snapshot
 from ganeti.locking.manager import LockInfo
-from ganeti.model.backup_schedule import BackupRun
+from ganeti.model.backup_schedule import BackupRun, BackupSchedule
 from ganeti.model.job import LogEntry, OpState
 from ganeti.model.names import JobStatus
 from ganeti.model.objects import Instance, Nic, Node
@@ -160,10 +160,15 @@ class QueryContext:
 
     @cached_property
     def backup_runs(self) -> Mapping[str, Sequence[BackupRun]]:
-        """Return UUID of an instance -> the memory of the schedules that save it."""
+        """Return UUID of an instance -> the memory of the schedules that save it.
+
+        That of a removed schedule goes with the master's next decision.
+        """
         found: defaultdict[str, list[BackupRun]] = defaultdict(list)
+        schedules = self.snapshot.table(BackupSchedule)
         for run in self.snapshot.table(BackupRun).values():
-            found[run.instance].append(run)
+            if run.schedule in schedules:
+                found[run.instance].append(run)
         return found
 
     @cached_property

@@ -81,3 +81,16 @@ def test_instance_shows_its_last_backup_and_the_worst_state(with_schedule: Snaps
     assert found[names[0]] == (50.0, "good")
     assert found[names[1]][1] == "old"
     assert found[names[1]][0] == found[names[2]][0] == found[names[2]][1]
+
+
+def test_removed_schedule_says_nothing_of_instances(with_schedule: Snapshot) -> None:
+    """What the master remembers of it goes later."""
+    draft = Draft(with_schedule, FrozenClock())
+    for schedule in list(draft.table(BackupSchedule).values()):
+        draft.remove(schedule)
+    removed = draft.finish()[0]
+    assert removed.table(BackupRun)
+    none = {value for _name, value in values(removed, "instance", "name", "backup_state")}
+    assert none == {dict(values(with_schedule, "instance", "name", "backup_state"))[
+        with_schedule.instances[INSTANCE_UUIDS[2]].name
+    ]}  # fmt: skip
