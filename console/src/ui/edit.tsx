@@ -69,7 +69,10 @@ function Form({ kind, name, isRunning, onClose, now, onAgain }: Props & { now: S
   const guest = kind === "instance" ? { isRunning, isHot } : null;
   const changes = useMemo(() => changesOf(settings.settings, entered), [settings, entered]);
   const difference = tagChanges(began.tags, tags);
-  const meanwhile = began.serial_no === now.serial_no ? null : meanwhileOf(began, now, entered);
+  const differs = began.serial_no === now.serial_no ? [] : meanwhileOf(began, now, entered);
+  // A change of what is no setting, for example by automatic recovery, concerns nobody who edits.
+  const meanwhile = differs.length === 0 && began.tags.join() === now.tags.join() ? null : differs;
+  const serial = meanwhile === null ? now.serial_no : began.serial_no;
   const set = (setting: Setting, value: string | null | undefined) => setEntered((before) => {
     const next = new Map(before);
     if (value === undefined) next.delete(keyOf(setting.path));
@@ -79,11 +82,11 @@ function Form({ kind, name, isRunning, onClose, now, onAgain }: Props & { now: S
   const mayModify = may(session, EDITS[kind].modify);
   const mayTag = may(session, EDITS[kind].addTags) && may(session, EDITS[kind].removeTags);
   const canHot = changes.some((one) => one.setting.applies === "hotplug") && isRunning;
-  const planned = stepsOf(kind, name, settings, changes, difference, canHot && isHot);
+  const planned = stepsOf(kind, name, { ...settings, serial_no: serial }, changes, difference, canHot && isHot);
   /** Nothing was changed. If the object is another one by now, the form comes back with what was entered, and shows the new values. */
   const onRefused = async (problem: string) => {
     const latest = await send<Settings>({ method: "GET", path: pathOf(kind, name, "settings") });
-    if (latest.serial_no === began.serial_no) return;
+    if (latest.serial_no === serial) return;
     onAgain();
     setRefusal(problem);
     setSteps(null);
