@@ -1,7 +1,7 @@
 """Finds the object for an administrator's text: UUID, full name, or unique short name (S91)."""
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.identifiers import host_name, is_uuid, plain_name
@@ -31,28 +31,19 @@ def resolve_instance(view: View, text: str) -> Instance:
 def resolve_group(view: View, text: str) -> NodeGroup:
     """Return the node group that `text` names; groups have no short names."""
     found = view.groups.get(text.lower()) or view.group_by_name(text)
-    if found is None:
-        name = text if is_uuid(text.lower()) else plain_name(text, "group name")
-        raise _unknown("group", name, view.groups)
-    return found
+    return found or _refuse(view.groups, text, "group")
 
 
 def resolve_network(view: View, text: str) -> Network:
     """Return the network that `text` names; networks have no short names."""
     found = view.networks.get(text.lower()) or view.network_by_name(text)
-    if found is None:
-        name = text if is_uuid(text.lower()) else plain_name(text, "network name")
-        raise _unknown("network", name, view.networks)
-    return found
+    return found or _refuse(view.networks, text, "network")
 
 
 def resolve_image(view: View, text: str) -> Image:
     """Return the image that `text` names; images have no short names."""
     found = view.images.get(text.lower()) or view.image_by_name(text)
-    if found is None:
-        name = text if is_uuid(text.lower()) else plain_name(text, "image name")
-        raise _unknown("image", name, view.images)
-    return found
+    return found or _refuse(view.images, text, "image")
 
 
 def resolve_filter(view: View, text: str) -> JobFilter:
@@ -105,6 +96,12 @@ def kept_name(view: View, text: str) -> str:
         if err.code is not ErrorCode.UNKNOWN_ENTITY or is_uuid(text.lower()):
             raise
         return full_name(view, text)
+
+
+def _refuse(known: Mapping[str, NodeGroup | Network | Image], text: str, what: str) -> NoReturn:
+    """Refuse a name that has no short form and that nothing has."""
+    name = text if is_uuid(text.lower()) else plain_name(text, f"{what} name")
+    raise _unknown(what, name, known)
 
 
 def _by_short_name(hosts: Mapping[str, Host], text: str, what: str) -> Host:

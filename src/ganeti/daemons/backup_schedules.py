@@ -36,7 +36,6 @@ LOOK_EVERY_S = 60.0
 """The longest time between two decisions, because the clock may be set."""
 GATHER_S = 1.0
 """The shortest time between two decisions."""
-WAIT_S = 600.0
 
 _log = logging.getLogger(__name__)
 
@@ -48,14 +47,7 @@ class Queue(Protocol):
     def view(self, job_id: int) -> JobView | None: ...
     async def archived_view(self, job_id: int) -> JobView | None: ...
     async def submit(self, ops: Sequence[OpCode], *, key: str | None = None) -> int: ...
-    async def wait_for_change(
-        self,
-        job_id: int,
-        info_of: Any,
-        previous_info: list[Any] | None,
-        previous_log_serial: int | None,
-        timeout_s: float,
-    ) -> tuple[list[Any], list[Any]] | None: ...
+    async def ended(self, job_id: int) -> JobView | None: ...
 
 
 class ScheduleAudit(Protocol):
@@ -107,6 +99,9 @@ class BackupScheduler:
                 return
             except GanetiError as err:
                 _log.warning("schedules of backups wait: %s", err)
+                wake = None
+            except Exception:  # noqa: BLE001 - backups of other instances still begin
+                _log.exception("a decision about schedules of backups failed; the next one follows")
                 wake = None
             wait_s = LOOK_EVERY_S if wake is None else wake - self._clock.time()
             with contextlib.suppress(TimeoutError):
@@ -185,13 +180,8 @@ class BackupScheduler:
 
     async def _ended(self, job_id: int) -> None:
         """Let the next decision begin once a job has ended."""
-        previous: list[Any] | None = None
-        with contextlib.suppress(GanetiError):
-            while (view := self._queue.view(job_id)) is not None and not view.status.is_final:
-                answer = await self._queue.wait_for_change(
-                    job_id, lambda one: [one.status], previous, 2**40, WAIT_S
-                )
-                previous = answer[0] if answer else previous
+        with contextlib.suppress(NotMaster):
+            await self._queue.ended(job_id)
         self._changed.set()
 
     def _tell(self, decision: Decision) -> None:

@@ -1,12 +1,12 @@
 """The jobs of automatic recovery: what an administrator would submit, with a reason of their own."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from ganeti.base.clock import Clock
-from ganeti.base.errors import ErrorCode, JobLost, JobQueueDrained, JobQueueFull
+from ganeti.base.errors import ErrorCode, JobQueueDrained, JobQueueFull
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.view import JobView
 from ganeti.model.iallocator import RequestType
@@ -24,7 +24,6 @@ from ganeti.units.instance.disks import is_mirrored
 SOURCE = "gnt:recovery"
 """The source in the reason trail of each job; a new master recognises the jobs of an older one by it."""
 HIGH = -10
-WAIT_S = 600.0
 BUILT_IN = "hail"
 """Chooses the target if the cluster has no default allocator."""
 _NO_ROOM = frozenset({ErrorCode.NO_RESOURCES.value, ErrorCode.TEMP_NO_RESOURCES.value})
@@ -35,16 +34,8 @@ class Queue(Protocol):
 
     def ids(self) -> list[int]: ...
     def view(self, job_id: int) -> JobView | None: ...
-    async def archived_view(self, job_id: int) -> JobView | None: ...
     async def submit(self, ops: Sequence[OpCode]) -> int: ...
-    async def wait_for_change(
-        self,
-        job_id: int,
-        info_of: Any,
-        previous_info: list[Any] | None,
-        previous_log_serial: int | None,
-        timeout_s: float,
-    ) -> tuple[list[Any], list[Any]] | None: ...
+    async def ended(self, job_id: int) -> JobView | None: ...
 
 
 def opcode_for(
@@ -113,7 +104,8 @@ class RecoveryJobs:
                 job_id = await self._queue.submit([replace(op, priority=HIGH, reason=reason)])
             except (JobQueueDrained, JobQueueFull) as err:
                 return Outcome.NOT_ACCEPTED, err.message
-        return await self._ended(job_id)
+        view = await self._queue.ended(job_id)
+        return (Outcome.FAILED, f"job {job_id} is lost") if view is None else outcome_of(view)
 
     def _unended(self) -> list[tuple[tuple[str, bool], int]]:
         """Return the jobs of older masters, by their purpose."""
@@ -126,22 +118,6 @@ class RecoveryJobs:
             if any(source == SOURCE for source, _, _ in op.reason):
                 found.append((_purpose(op), job_id))
         return found
-
-    async def _ended(self, job_id: int) -> tuple[Outcome, str]:
-        previous: list[Any] | None = None
-        while True:
-            try:
-                answer = await self._queue.wait_for_change(
-                    job_id, lambda view: [view.status], previous, 2**40, WAIT_S
-                )
-            except JobLost:
-                return Outcome.FAILED, f"job {job_id} is lost"
-            previous = answer[0] if answer else previous
-            view = self._queue.view(job_id) or await self._queue.archived_view(job_id)
-            if view is None:
-                return Outcome.FAILED, f"job {job_id} is lost"
-            if view.status.is_final:
-                return outcome_of(view)
 
 
 def outcome_of(view: JobView) -> tuple[Outcome, str]:

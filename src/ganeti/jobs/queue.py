@@ -1,6 +1,7 @@
 """The job queue and its operations. `docs/design/jobs.md` has the states and the rules."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -55,6 +56,9 @@ from ganeti.store.backend import StateBackend
 from ganeti.store.interface import MAX_OPERATIONS, Delete, Lease, Operation, Put
 from ganeti.store.job_ids import JobIdAllocator
 
+ENDED_WAIT_S = 600.0
+_NO_LOG = 2**40
+"""No line of a job's log has so great a number: new lines end no wait."""
 STARTS_AT_ONCE = 16
 """Number of jobs that are started before the loop gets a turn."""
 
@@ -377,6 +381,19 @@ class JobQueue:
             if not await job.watch.wait(deadline):
                 return None
             await self._answering.turn()
+
+    async def ended(self, job_id: int) -> JobView | None:
+        """Wait until a job has ended, however long, and return it; None if it does not exist. NotMaster."""
+        previous: list[Any] | None = None
+        while True:
+            view = self.view(job_id) or await self.archived_view(job_id)
+            if view is None or view.status.is_final:
+                return view
+            with contextlib.suppress(JobLost):  # it has just been archived
+                answer = await self.wait_for_change(
+                    job_id, lambda one: [one.status], previous, _NO_LOG, ENDED_WAIT_S
+                )
+                previous = answer[0] if answer else previous
 
     @property
     def degraded(self) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from ganeti.base.errors import ExecError, InputError, JobLost, Refused
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import OpRun, Outcome
+from ganeti.jobs.queue import ENDED_WAIT_S
 from ganeti.jobs.view import JobView
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
@@ -338,6 +339,23 @@ async def test_a_waiter_learns_of_every_state_and_of_nothing_in_time() -> None:
     await rig.final(job_id)
     assert await wait(job_id, status_of, ["success"], None, 60) == (["success"], [])
     assert rig.queue.statistics()["waiters"] == 0
+    await rig.end()
+
+
+async def test_the_end_of_a_job_is_waited_for_through_all_its_states_and_its_archiving() -> None:
+    rig = await Rig.loaded()
+    gate = rig.executor.hold("slow")
+    job_id = await rig.queue.submit([delay(comment="slow")])
+    waiter = asyncio.create_task(rig.queue.ended(job_id))
+    await asyncio.sleep(2 * ENDED_WAIT_S)
+    assert not waiter.done()
+    gate.set()
+    view = await waiter
+    assert view is not None
+    assert view.status is JobStatus.SUCCESS
+    assert await rig.queue.archive(job_id)
+    assert await rig.queue.ended(job_id) is not None
+    assert await rig.queue.ended(job_id + 1) is None
     await rig.end()
 
 

@@ -54,7 +54,7 @@ class OpImageImport(ImageParams, frozen=True, kw_only=True, tag="OP_IMAGE_IMPORT
         "! --digest", "HEX"
     ), RefersTo.NOTHING] = None  # fmt: skip
     node: Annotated[str | None, Field(
-        "node that reads the source and gets the first copy; default: the master", "-n --node", "NODE"
+        "node that reads the source and gets the first copy; default: the master", "-n", "NODE"
     ), RefersTo.NODE] = None  # fmt: skip
 
     no_loss: ClassVar[str] = "adds an image under a name that no image has"
@@ -137,7 +137,7 @@ class OpImageCopy(OnImage, frozen=True, kw_only=True, tag="OP_IMAGE_COPY"):
     )  # fmt: skip
     cli: ClassVar[Command | None] = Command(
         "gnt-image", "copy",
-        (IMAGE, Argument("nodes", "nodes that shall have the image", nargs="+", completion="node")),
+        (IMAGE, Argument("nodes", "nodes that get a copy of the image", nargs="+", completion="node")),
         doc="""Give nodes a correct copy of an image.
 
         A copy that exists is read completely and compared with the digests of the image. A missing or damaged copy
@@ -155,7 +155,7 @@ class OpImageExport(OnImage, frozen=True, kw_only=True, tag="OP_IMAGE_EXPORT"):
     ), RefersTo.NOTHING] = "qcow2"  # fmt: skip
     node: Annotated[str | None, Field(
         "node that writes the file and has the image; default: the master, or the first node that has the image",
-        "-n --node", "NODE"
+        "-n", "NODE"
     ), RefersTo.NODE] = None  # fmt: skip
 
     no_loss: ClassVar[str] = "refuses a file that exists"

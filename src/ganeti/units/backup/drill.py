@@ -111,8 +111,10 @@ class LUBackupDrill(OnName[OpBackupDrill, DrillPlan]):
         if found.problem:
             for line in found.lines:
                 ctx.log(f"   {line}")
+            # A guest that shows something may be well, and wait for nothing else.
+            hint = "; if it is well, pass another text (--expect)" if found.lines else ""
             raise ExecError(
-                f"backup {point} of {self.name} in {plan.place.words} did not pass: {found.problem}"
+                f"backup {point} of {self.name} in {plan.place.words} did not pass: {found.problem}{hint}"
             )
         return Outcome(
             {
