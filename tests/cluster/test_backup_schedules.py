@@ -8,6 +8,7 @@ import pytest
 
 from tests.cluster.test_gnt_backup import add, install_os
 from tests.support.local_cluster import LocalCluster
+from tests.support.patience import patience
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -30,7 +31,7 @@ def points_of(cluster: LocalCluster, name: str) -> list[str]:
 
 def saved_after(cluster: LocalCluster, name: str, former: str | None) -> str:
     """Wait for the next backup of the only instance of a schedule."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 60 * patience()
     while True:
         [found] = json.loads(schedule(cluster, "info", name, "--json"))
         for run in found["runs"]:

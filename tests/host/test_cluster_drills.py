@@ -9,6 +9,7 @@ import pytest
 
 from ganeti.bootstrap.daemons import MASTERD, NODED
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.patience import patience
 from tests.support.tiny_guest import build_tiny_guest
 
 pytestmark = [
@@ -46,18 +47,19 @@ def shown(cluster: LocalCluster, name: str, field: str) -> list[str]:
     return cluster.ok("gnt-backup", "points", "--no-headers", "-o", field, name).lines
 
 
-def drills() -> list[int]:
-    """The guests of drills: QEMU gets open files, so no word of its command names the cluster."""
+def drills(cluster: LocalCluster) -> list[int]:
+    """The guests of this cluster's drills: QEMU gets open files, so only its directory shows whose guest it is."""
     return [
         int(entry.name)
         for entry in Path("/proc").iterdir()
-        if entry.name.isdecimal() and _is_drill(entry)
+        if entry.name.isdecimal() and _is_drill(entry, cluster)
     ]
 
 
-def _is_drill(process: Path) -> bool:
+def _is_drill(process: Path, cluster: LocalCluster) -> bool:
     try:
-        return b"guest=drill" in (process / "cmdline").read_bytes().split(b"\0")
+        is_drill = b"guest=drill" in (process / "cmdline").read_bytes().split(b"\0")
+        return is_drill and (process / "cwd").readlink().is_relative_to(cluster.directory)
     except OSError:
         return False
 
@@ -67,7 +69,7 @@ def begin_endless(cluster: LocalCluster, name: str) -> str:
     words = ("gnt-backup", "drill", "--submit", "--timeout=600", "--expect=never seen", name)
     found = re.search(r"\d+", cluster.ok(*words).out)
     assert found
-    wait_until(lambda: bool(drills()), "the guest of the drill runs", 60)
+    wait_until(lambda: bool(drills(cluster)), "the guest of the drill runs", 60)
     return found[0]
 
 
@@ -75,13 +77,13 @@ def test_backup_boots_beside_its_instance(cluster: LocalCluster, name: str) -> N
     cluster.ok("gnt-instance", "startup", name)
     assert shown(cluster, name, "proof") == ["unproven"]
     with cluster.in_background("gnt-backup", "drill", READY, name) as process:
-        wait_until(lambda: bool(drills()), "the guest of the drill runs", 60)
+        wait_until(lambda: bool(drills(cluster)), "the guest of the drill runs", 60)
         assert cluster.names("instance") == {name}
         assert "unknown" not in cluster.ok("gnt-cluster", "verify").out
-        out, _err = process.communicate(timeout=120)
+        out, _err = process.communicate(timeout=120 * patience())
     assert process.returncode == 0, out
     assert re.search(r"boots: 'GANETI-TINY READY' after \d+\.\d s \(96 MiB, tcg\)", out)
-    assert drills() == []
+    assert drills(cluster) == []
     assert shown(cluster, name, "proof") == ["good"]
     assert cluster.value("instance", name, "status") == "running"
 
@@ -89,12 +91,12 @@ def test_backup_boots_beside_its_instance(cluster: LocalCluster, name: str) -> N
 def test_drill_outlives_the_node_daemon(cluster: LocalCluster, name: str) -> None:
     (point,) = shown(cluster, name, "backup")
     with cluster.in_background("gnt-backup", "drill", READY, name, point) as process:
-        wait_until(lambda: bool(drills()), "the guest of the drill runs", 60)
+        wait_until(lambda: bool(drills(cluster)), "the guest of the drill runs", 60)
         cluster.kill(NODED, 2)
         cluster.start(NODED, 2)
-        out, _err = process.communicate(timeout=120)
+        out, _err = process.communicate(timeout=120 * patience())
     assert process.returncode == 0, out
-    assert drills() == []
+    assert drills(cluster) == []
     assert shown(cluster, name, "proof") == ["good"]
 
 
@@ -102,14 +104,14 @@ def test_drill_ends_with_its_master(cluster: LocalCluster, name: str) -> None:
     begin_endless(cluster, name)
     cluster.kill(MASTERD)
     cluster.start(MASTERD)
-    wait_until(lambda: not drills(), "the guest of the drill ends", 60)
+    wait_until(lambda: not drills(cluster), "the guest of the drill ends", 60)
     assert shown(cluster, name, "proof") == ["unproven"]  # a drill was requested
 
 
 def test_cancelled_drill_ends(cluster: LocalCluster, name: str) -> None:
     job = begin_endless(cluster, name)
     cluster.ok("gnt-job", "cancel", "--kill", "--yes-do-it", job)
-    wait_until(lambda: not drills(), "the guest of the drill ends", 60)
+    wait_until(lambda: not drills(cluster), "the guest of the drill ends", 60)
 
 
 def test_backup_of_an_empty_disk_fails_with_the_last_lines_of_its_console(
