@@ -2,12 +2,13 @@
 
 For tests an operation fails if a file `fail-OPERATION` exists beside the guests (its text is the error), or if
 `failures` names it. A file `delay-OPERATION` contains the duration of an operation in seconds; operations with such a
-file run in sequence, as on a busy host. The state survives the node daemon.
+file run in sequence, as on a busy host, or at once if the word `together` follows. The state survives the node daemon.
 """
 
 # ruff: noqa: ARG002 - a simulated guest needs no time, no address and no port
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -47,6 +48,7 @@ from ganeti.rpc.procedures.migration import (
 )
 
 INCOMING_PORT = 8102
+TOGETHER = "together"
 _SUFFIX = ".json"
 
 
@@ -267,8 +269,9 @@ class FakeHypervisor(Hypervisor, NoticesFaults, MeasuresGuests):
         self._meet(operation)
         delay = self._directory / f"delay-{operation}"
         if delay.exists():
-            async with self._busy:
-                await asyncio.sleep(float(delay.read_text()))
+            seconds, _, how = delay.read_text().partition(" ")
+            async with self._busy if how.strip() != TOGETHER else contextlib.nullcontext():
+                await asyncio.sleep(float(seconds))
 
     def _check_memory(self, instance: InstanceSpec) -> None:
         if self._memory_mib is None:

@@ -157,6 +157,30 @@ async def test_operations_with_a_delay_follow_one_another(
     assert len(await fake.running()) == 3
 
 
+async def test_operations_that_run_together_do_not_wait_for_each_other(
+    fake: FakeHypervisor, paths: Paths
+) -> None:
+    paths.fake_hypervisor.mkdir(parents=True, exist_ok=True)
+    (paths.fake_hypervisor / "delay-start").write_text("0.05 together\n")
+    others = [replace(INSTANCE, name=f"web{n}", uuid=f"uuid-{n}") for n in range(3)]
+    loop = asyncio.get_running_loop()
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        slept.append(loop.time())
+        await sleep(seconds)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(asyncio, "sleep", noted)
+        begun = [asyncio.create_task(fake.start(one, [])) for one in others]
+        await sleep(0)
+        await sleep(0)
+        assert len(slept) == 3
+        await asyncio.gather(*begun)
+    assert len(await fake.running()) == 3
+
+
 async def test_it_has_no_console_and_reports_it(fake: FakeHypervisor) -> None:
     with pytest.raises(HypervisorError, match="does not run"):
         await fake.console(INSTANCE)
