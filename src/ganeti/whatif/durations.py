@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ _NAMES = [one.name for one in dataclasses.fields(Durations)]
 # The steps that jobs write to their logs as `* STEP...`; each lasts until the next one.
 _STEPS = (
     (re.compile(r"\* starting instance "), "start_s"),
-    (re.compile(r"\* starting instance\.\.\."), "start_s"),
+    (re.compile(r"\* starting (?:the )?instance(?: on \S+)?\.\.\."), "start_s"),
     (re.compile(r"\* shutting down (?:the )?instance"), "stop_s"),
     (re.compile(r"\* running the (?:instance )?OS create scripts"), "install_s"),
     (re.compile(r"\* creating instance disks"), "disk_create_s"),
@@ -34,7 +35,8 @@ _RATE = re.compile(
 _RESYNC = re.compile(r"disk [0-9]+")
 _WIPE = re.compile(r"zeros on disk ")
 _MIGRATION = "OP_INSTANCE_MIGRATE"
-_MICROSECONDS = 1e6
+_MOVED = re.compile(r" - INFO: \S+ runs on \S+: [0-9]+ KiB in (?P<ms>[0-9]+) ms")
+_MILLISECONDS, _MICROSECONDS = 1e3, 1e6
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,13 +114,16 @@ def _samples(job: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         if status == "success" and isinstance(op, Mapping):
             entries = [(_seconds(entry[1]), str(entry[3])) for entry in log]
             yield from _of_steps(entries, end)
-            yield from _of_rates(entries, str(op.get("OP_ID", "")))
+            kind = str(op.get("OP_ID", ""))
+            yield from _of_rates(entries, kind)
+            if kind == _MIGRATION:
+                yield from _of_migration(entries)
 
 
 def _of_steps(entries: Sequence[tuple[float, str]], end: Any) -> Iterator[tuple[str, float]]:
     steps = [(at, text) for at, text in entries if text.startswith("* ")]
     last = _seconds(end) if end else (entries[-1][0] if entries else 0.0)
-    for (at, text), until in zip(steps, [*(one for one, _ in steps[1:]), last], strict=True):
+    for (at, text), (until, _next) in pairwise([*steps, (last, "")]):
         for form, name in _STEPS:
             if form.match(text):
                 yield name, until - at
@@ -134,6 +139,14 @@ def _of_rates(entries: Iterable[tuple[float, str]], kind: str) -> Iterator[tuple
                 yield "resync_mib_s", float(found["rate"])
             elif kind == _MIGRATION:
                 yield "migration_mib_s", float(found["rate"])
+
+
+def _of_migration(entries: Sequence[tuple[float, str]]) -> Iterator[tuple[str, float]]:
+    """Yield the time of a migration without the copy of its memory."""
+    began = next((at for at, text in entries if text.startswith("* ")), None)
+    for at, text in entries:
+        if began is not None and (found := _MOVED.match(text)):
+            yield "migration_s", at - began - float(found["ms"]) / _MILLISECONDS
 
 
 def _seconds(value: Any) -> float:

@@ -51,6 +51,45 @@ def test_steps_last_until_the_next_one_and_rates_are_read() -> None:
     assert any("3 measurements" in line for line in shown(model))
 
 
+def moved(number: int, kind: str, *log: list[Any], end: float) -> dict[str, Any]:
+    ends = [int(end), round(end % 1 * 1e6)]
+    return {"id": number, "ops": [{"OP_ID": kind}], "opstatus": ["success"], "oplog": [log],
+            "opend": [ends]}  # fmt: skip
+
+
+def test_job_without_steps_is_no_obstacle() -> None:
+    jobs = [moved(one, "OP_CLUSTER_SET_PARAMS", end=5.0) for one in range(3)]
+    notes = [moved(one, "OP_TAGS_SET", entry(1, " - INFO: done"), end=5.0) for one in range(3)]
+    assert measured("c", [*jobs, *notes]).durations == {}
+
+
+def test_moves_tell_the_time_of_a_stop_a_start_and_a_migration() -> None:
+    failovers = [
+        moved(
+            number,
+            "OP_INSTANCE_FAILOVER",
+            entry(10, "* shutting down the instance on n1 (at most 120 s)..."),
+            entry(14, "* starting the instance on n2..."),
+            end=16.5,
+        )
+        for number in range(3)
+    ]
+    migrations = [
+        moved(
+            number,
+            "OP_INSTANCE_MIGRATE",
+            entry(19, "Migrating instance web1 from n1 to n2"),
+            entry(20, "* preparing n2 to accept the instance..."),
+            entry(21, "* migrating the memory of the guest..."),
+            entry(29, " - INFO: web1 runs on n2: 4096 KiB in 6500 ms, with a downtime of 3 ms"),
+            end=30,
+        )
+        for number in range(3)
+    ]
+    durations = measured("c", [*failovers, *migrations]).durations
+    assert durations == {"stop_s": 4.0, "start_s": 2.5, "migration_s": 2.5}
+
+
 def test_few_measurements_and_failed_jobs_keep_the_defaults() -> None:
     assert measured("c", [creation(1), creation(2)]).durations == {}
     assert measured("c", [creation(one, status="error") for one in range(5)]).durations == {}
