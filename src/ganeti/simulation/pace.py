@@ -64,7 +64,9 @@ class Pace:
         self._world.recovery_time.go_on()
         if self._looking is not None:
             self._looking.cancel()
-        self._looking = asyncio.get_running_loop().call_later(LEAST_S, self._look)
+        # The next failure may happen in any moment between two heartbeats.
+        delay_s = LEAST_S + self._world.dice.random() * BEAT_S
+        self._looking = asyncio.get_running_loop().call_later(delay_s, self._look)
 
     def close(self) -> None:
         """Leave the time alone."""
