@@ -88,6 +88,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     fail_group: str | None = None
     fail_switch: str | None = None
     drain: Names | None = None
+    evacuate: Names | None = None
     add_nodes: int | None = None
     create: Created | None = None
     set: Change | None = None
@@ -103,8 +104,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return given[0]
 
 
-ACTIONS = ("fail-node", "fail-rack", "fail-group", "fail-switch", "drain", "add-nodes", "create",
-           "set", "random")  # fmt: skip
+ACTIONS = ("fail-node", "fail-rack", "fail-group", "fail-switch", "drain", "evacuate", "add-nodes",
+           "create", "set", "random")  # fmt: skip
 _LASTING = ("fail-node", "fail-rack", "fail-group", "fail-switch", "drain")
 """Actions that accept `for`."""
 
@@ -153,6 +154,13 @@ class Drain:
 
 
 @dataclass(frozen=True)
+class Evacuate:
+    """All instances and disks leave nodes, which stay in service."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class AddNodes:
     """New nodes like an existing one."""
 
@@ -178,7 +186,7 @@ class SetPolicy:
     change: Change = field(default_factory=Change)
 
 
-Action = NodesFail | NodesCutOff | NodesReturn | Drain | AddNodes | Create | SetPolicy
+Action = NodesFail | NodesCutOff | NodesReturn | Drain | Evacuate | AddNodes | Create | SetPolicy
 
 
 @dataclass(frozen=True, order=True)
@@ -248,6 +256,8 @@ class _Planner:
                 else self._named(step.drain)
             )
             yield at, Drain(nodes, DEFAULT_REBOOT_S if lasting is None else lasting)
+        elif step.evacuate is not None:
+            yield at, Evacuate(self._named(step.evacuate))
         elif step.add_nodes is not None:
             yield at, self._added(step.add_nodes)
         elif step.create is not None:

@@ -107,6 +107,7 @@ _PARSERS: dict[str, Callable[[str], Step]] = {
     "fail-group": _tag("fail_group"),
     "fail-switch": _tag("fail_switch"),
     "drain": _names("drain"),
+    "evacuate": _names("evacuate"),
     "add-nodes": _add_nodes,
     "create": _create,
     "set": _set,

@@ -15,8 +15,10 @@ from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.opcodes.maintenance import OpNodeMaintenanceBegin, OpNodeMaintenanceEnd
+from ganeti.model.opcodes.moving import OpNodeEvacuate
 from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.stored import Stored
+from ganeti.protocols.iallocator_requests import ALL_ROLES
 from ganeti.simulation.cluster import Capacity, SimulatedCluster
 from ganeti.simulation.durations import Durations
 from ganeti.simulation.master import SimulatedMaster
@@ -36,6 +38,7 @@ from ganeti.whatif.scenario import (
     Change,
     Create,
     Drain,
+    Evacuate,
     Event,
     NodesCutOff,
     NodesFail,
@@ -168,6 +171,8 @@ class _Course:
             self._return(action.nodes)
         elif isinstance(action, Drain):
             self._later(self._drain(action))
+        elif isinstance(action, Evacuate):
+            self._later(self._evacuate(action))
         elif isinstance(action, AddNodes):
             self._later(self._add(action.count))
         elif isinstance(action, Create):
@@ -222,7 +227,7 @@ class _Course:
         """
         snapshot = self._master().config.snapshot
         last = snapshot.nodes[snapshot.cluster.master_node].name
-        allocator = None if snapshot.cluster.default_iallocator else "hail"
+        allocator = self._allocator()
         for name in sorted(drain.nodes, key=lambda one: one == last):
             if name == last:
                 await self._move_master(name)
@@ -236,6 +241,17 @@ class _Course:
             self._cluster.nodes[name].get_power()
             if not await self._completed(OpNodeMaintenanceEnd(node_name=name, failback=True)):
                 return
+
+    async def _evacuate(self, evacuate: Evacuate) -> None:
+        """Empty one node after the other as `gnt-node evacuate` does."""
+        for name in evacuate.nodes:
+            op = OpNodeEvacuate(node_name=name, mode=ALL_ROLES, iallocator=self._allocator())
+            if not await self._completed(op):
+                return
+
+    def _allocator(self) -> str | None:
+        """Return the allocator that an administrator must name; None if the cluster has a default."""
+        return None if self._master().config.snapshot.cluster.default_iallocator else "hail"
 
     async def _completed(self, op: OpCode) -> bool:
         """Return whether a job and the jobs that it submits succeed."""

@@ -45,18 +45,22 @@ def file_source(data: bytes, ids: IdSource | None = None) -> Source:
     return text_source(text)
 
 
+def running_source(client: LuxiClient) -> Source:
+    """Return the cluster whose master a client is connected to; only queries are sent."""
+
+    def ask(kind: str, fields: Sequence[str]) -> list[Row]:
+        answer = client.query(kind, list(fields))
+        return [
+            {field: cell[1] for field, cell in zip(fields, row, strict=True) if cell[0] == 0}
+            for row in answer["data"]
+        ]
+
+    return rows_source(ask, client.cluster_info())
+
+
 def _running() -> Source:
-    """Return the cluster whose master answers on this host's socket; only queries are sent."""
     with LuxiClient() as client:
-
-        def ask(kind: str, fields: Sequence[str]) -> list[Row]:
-            answer = client.query(kind, list(fields))
-            return [
-                {field: cell[1] for field, cell in zip(fields, row, strict=True) if cell[0] == 0}
-                for row in answer["data"]
-            ]
-
-        return rows_source(ask, client.cluster_info())
+        return running_source(client)
 
 
 def parse_node_size(text: str) -> NodeSize:

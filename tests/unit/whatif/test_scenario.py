@@ -4,7 +4,15 @@ import pytest
 
 from ganeti.base.errors import InputError
 from ganeti.whatif import scenario as steps
-from ganeti.whatif.scenario import Drain, NodesCutOff, NodesFail, NodesReturn, Step, StepError
+from ganeti.whatif.scenario import (
+    Drain,
+    Evacuate,
+    NodesCutOff,
+    NodesFail,
+    NodesReturn,
+    Step,
+    StepError,
+)
 from ganeti.whatif.scenario_file import parse_scenario
 from ganeti.whatif.scenario_options import spoken, step_of
 from ganeti.whatif.source import Source
@@ -53,6 +61,16 @@ def test_options_mean_the_same_steps_as_a_file(source: Source) -> None:
     own = parse_scenario(FILE, "x.yaml").scenario.steps
     assert steps.events(given, source, 1) == steps.events(own, source, 1)
     assert [spoken(one) for one in given] == [spoken(one) for one in own]
+
+
+def test_evacuation_names_its_nodes(source: Source) -> None:
+    given = step_of("evacuate", "node1,node3@5m")
+    assert [(one.at, one.action) for one in steps.events([given], source, 1)] == [
+        (300, Evacuate(("node1", "node3")))
+    ]
+    assert spoken(given) == "at 5m: evacuate node1, node3"
+    with pytest.raises(StepError, match="'for' has no meaning for evacuate"):
+        steps.events([step_of("evacuate", "node1@5m/1h")], source, 1)
 
 
 def test_switch_cuts_nodes_off_and_they_return(source: Source) -> None:

@@ -92,6 +92,25 @@ def test_rolling_upgrade_moves_instances_without_downtime() -> None:
     assert rebooted == {node_name(number) for number in range(1, 5)}
 
 
+def test_evacuated_node_is_empty_and_in_service() -> None:
+    history, run = simulated(source(5, 10), "evacuate=node2@1m")
+    assert run.outages == ()
+    assert run.after.nodes == 5
+    names = {node.uuid: node.name for node in history.after if isinstance(node, Node)}
+    homes = [names[one.primary_node] for one in history.after if isinstance(one, Instance)]
+    assert len(homes) == 10
+    assert node_name(2) not in homes
+    kinds = [one.ops[0].kind for one in history.jobs]
+    assert kinds == ["NODE_EVACUATE", "INSTANCE_MIGRATE", "INSTANCE_MIGRATE"]
+
+
+def test_failures_happen_in_any_moment_between_two_heartbeats() -> None:
+    found = [simulated(source(), "fail-node=node4@1m", seed=seed)[1] for seed in range(1, 9)]
+    detected = [run.outages[0].by_reason()["detection"] for run in found]
+    assert max(detected) - min(detected) > 0.5
+    assert max(detected) - min(detected) < 2.5
+
+
 def test_added_nodes_take_new_instances() -> None:
     one = source(2, 12, recovery="none")
     history, run = simulated(one, "add-nodes=2", "create=4:1g,1g,1,sharedfile@60/h@5m")
