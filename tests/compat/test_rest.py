@@ -193,6 +193,38 @@ def test_a_limited_user_gets_nothing_of_another_tenant(
         cluster.ok("gnt-instance", "remove", "-f", name)
 
 
+@pytest.mark.requirement("G1")
+def test_simulation_of_the_real_cluster_changes_nothing_of_it(
+    cluster: LocalCluster, address: str, trusted: Path
+) -> None:
+    def ask(method: str, path: str, body: Any = None) -> Any:
+        request = urllib.request.Request(f"https://{address}{path}", method=method)
+        request.add_header("Authorization", credentials("reader"))
+        request.add_header("Content-Type", "application/json")
+        data = None if body is None else json.dumps(body).encode()
+        context = ssl.create_default_context(cafile=trusted)
+        with urllib.request.urlopen(request, data, timeout=90, context=context) as answer:  # noqa: S310 - https
+            return json.load(answer)
+
+    cluster.ok("gnt-instance", "add", "-n", "node2", *cluster.noop_options(), "shown.example.com")
+    try:
+        before = cluster.ok("gnt-job", "list", "--no-headers", "-o", "id").lines
+        steps = [{"at": "1m", "fail-node": "node2"}]
+        begun = ask("POST", "/2/whatif", {"scenario": {"steps": steps}, "node_size": "64g,1t,8"})
+        path = f"/2/whatif/{begun['id']}"
+        wait_until(lambda: ask("GET", path)["state"] != "running", "the simulation ends")
+        found = ask("GET", path)
+        assert (found["state"], found["error"]) == ("done", "")
+        down = [one["instance"] for one in found["report"]["run"]["outages"]]
+        assert down == ["shown.example.com"]
+        assert cluster.ok("gnt-job", "list", "--no-headers", "-o", "id").lines == before
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            ask("POST", "/2/whatif", {"scenario": {"steps": [{"fail-node": "node9"}]}})
+        assert "there is no node" in json.load(refused.value)["explain"]
+    finally:
+        cluster.ok("gnt-instance", "remove", "-f", "shown.example.com")
+
+
 @pytest.mark.requirement("S225")
 def test_server_is_restarted_and_survives_its_master(
     cluster: LocalCluster, address: str, trusted: Path

@@ -29,10 +29,17 @@ from ganeti.web.scope import allowed
 from ganeti.web.server import rest_server, tls_context
 from ganeti.web.services import Services
 from ganeti.web.sessions import Sessions
+from ganeti.web.simulations import Simulations
 from ganeti.web.ui_files import UiFiles
 from ganeti.web.users import Users
 from tests.unit.api.masters import Master
 
+REFUSING = (
+    "sh",
+    "-c",
+    """read -r request; echo '{"refused": "no simulations in this test"}'; read -r end""",
+)
+"""The program of simulations, for tests that need none."""
 ADMIN, READER, OPERATOR, GUEST, TENANT = "admin", "reader", "operator", "guest", "tenant"
 USERS = """\
 # who may do what
@@ -207,6 +214,7 @@ async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterat
     services = Services(of_rest, logins, sessions, openid, ui, Audit(audit), may, hub, clock)
     server = rest_server(Application(OPERATIONS, services), limits)
     services.connections = lambda: server.connections
+    services.simulations = Simulations(clock, REFUSING)
     context = ssl.create_default_context(cafile=certificate)
     following = asyncio.create_task(hub.run())
     try:

@@ -198,6 +198,7 @@ WRITES_PAST_THE_TERMINAL = {
     "cli/gnt_instance/console.py": "a picture, a guest's log to a file, a guest's own terminal",
     "cli/hail.py": "the answer of an allocator is JSON for a program",
     "daemons/allocation_worker.py": "messages for the daemon that started it",
+    "whatif/requested.py": "lines of JSON for the REST server that started it",
     "base/start.py": "a version, before the way that escapes could be imported",
     "base/terminal.py": "it is the way",
 }

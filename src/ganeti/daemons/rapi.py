@@ -117,6 +117,7 @@ async def _serve(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await services.simulations.close()
         await master.close()
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -61,6 +61,7 @@ class Text:
 
     body: str
     content_type: str
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Application:
@@ -253,8 +254,9 @@ async def _response(call: Call, result: Any, request: web.BaseRequest) -> web.St
         headers = {**EVERY, "Cache-Control": "no-store"}
         return web.Response(body=result.body, content_type="image/png", headers=headers)
     if isinstance(result, Text):
-        headers = PAGE_HEADERS if result.content_type == "text/html" else {}
-        return web.Response(text=result.body, content_type=result.content_type, headers=headers)
+        return web.Response(
+            text=result.body, content_type=result.content_type, headers=result.headers
+        )
     if isinstance(result, Encoded):
         if has_already(call, result.etag):
             return web.Response(status=304, headers={"ETag": result.etag})

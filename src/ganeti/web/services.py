@@ -15,6 +15,7 @@ from ganeti.web.openid_provider import OpenId
 from ganeti.web.recent import RecentAnswers
 from ganeti.web.screens import Screens
 from ganeti.web.sessions import Sessions
+from ganeti.web.simulations import Simulations
 from ganeti.web.tickets import Tickets
 from ganeti.web.ui_files import UiFiles
 
@@ -35,6 +36,7 @@ class Services:
     clock: Clock = field(default_factory=SystemClock)
     answers: RecentAnswers = field(default_factory=RecentAnswers)
     screens: Screens = field(init=False)
+    simulations: Simulations = field(init=False)
     connections: Callable[[], int] = lambda: 0
     """Return the number of clients."""
     tickets: Tickets = field(default_factory=Tickets)
@@ -47,3 +49,4 @@ class Services:
 
     def __post_init__(self) -> None:
         self.screens = Screens(self.clock)
+        self.simulations = Simulations(self.clock)

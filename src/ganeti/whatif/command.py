@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ganeti.base.errors import InputError
@@ -13,11 +13,11 @@ from ganeti.model.operation import Argument
 
 if TYPE_CHECKING:  # the simulation takes longer to load than `--help` may
     from ganeti.whatif.report import Report
+    from ganeti.whatif.runs import EventsOf
     from ganeti.whatif.scenario import Scenario
     from ganeti.whatif.source import Source
 
 RUN = "run"
-MOST_SEEDS = 1000
 table = CommandTable(
     "gnt-whatif",
     "Simulate what a cluster does after failures and changes; nothing real is touched.",
@@ -97,8 +97,6 @@ def run(args: argparse.Namespace) -> int:
             create: {count: 20, spec: {memory: 2g, disk: 10g, vcpus: 1, template: drbd}, rate: 60/h}
           - random: {days: 7, mtbf: 30d, mttr: 4h}
     """
-    if not 1 <= args.seeds <= MOST_SEEDS:
-        raise InputError(f"must be from 1 to {MOST_SEEDS}", "seeds")
     report = _report(args)
     if args.html:
         from ganeti.whatif.html import html_report
@@ -126,16 +124,11 @@ def learn(args: argparse.Namespace) -> int:
     '--durations FILE' of 'gnt-whatif run' reads the file. An operation with fewer than three measurements keeps its
     default. The command only sends queries.
     """
-    from ganeti.clients.luxi import LuxiClient
-    from ganeti.whatif.durations import JOB_FIELDS, measured, model_text, shown
+    from ganeti.whatif.durations import model_text, shown
+    from ganeti.whatif.sources import measured_model
 
-    with LuxiClient() as client:
-        name = str(client.cluster_info()["name"])
-        wanted = (*JOB_FIELDS, "archived") if args.archived else JOB_FIELDS
-        data = client.query("job", wanted)["data"]
-    rows = ({field: cell[1] for field, cell in zip(wanted, row, strict=True)} for row in data)
-    model = measured(name, rows)
-    say(f"Durations of {name}:", *shown(model), sep="\n")
+    model = measured_model(with_archived=args.archived)
+    say(f"Durations of {model.cluster}:", *shown(model), sep="\n")
     if args.output:
         _write(args.output, model_text(model))
     return 0
@@ -147,33 +140,22 @@ def _report(args: argparse.Namespace) -> "Report":
 
     from ganeti.cli.input_file import read_text
     from ganeti.simulation.durations import Durations
-    from ganeti.whatif.durations import as_figures, parse_model
-    from ganeti.whatif.report import report_of, run_of
-    from ganeti.whatif.scenario import parse_duration
-    from ganeti.whatif.scenario_options import spoken
-    from ganeti.whatif.simulate import simulate
+    from ganeti.whatif.durations import parse_model
+    from ganeti.whatif.runs import reported, seeds_of
     from ganeti.whatif.sources import parse_node_size, read_source
 
     # The simulated master logs what a real one would; the report has what matters of it.
     logging.getLogger("ganeti").addHandler(logging.NullHandler())
+    seeds = seeds_of(args.seed, args.seeds)
     size = parse_node_size(args.node_size) if args.node_size else None
     scenario, events_of = _scenario(args)
     source = read_source(args.source, size)
-    watch = args.watch or scenario.watch
-    watch_s = None if watch is None else parse_duration(watch, "watch")
     model = read_text(args.durations) if args.durations else None
     durations = Durations() if model is None else parse_model(model, args.durations)
-    runs = []
-    for seed in range(args.seed, args.seed + args.seeds):
-        history = simulate(source, events_of(source, seed), durations, seed=seed, watch_s=watch_s)
-        runs.append(run_of(history, source.sizes, seed))
-    steps = [spoken(step) for step in scenario.steps]
-    return report_of(source, scenario.name, steps, as_figures(durations), runs)
+    return reported(source, scenario, events_of, durations=durations, seeds=seeds)
 
 
-def _scenario(
-    args: argparse.Namespace,
-) -> "tuple[Scenario, Callable[[Source, int], list[Any]]]":
+def _scenario(args: argparse.Namespace) -> "tuple[Scenario, EventsOf]":
     """Return the steps of the file, then those of the options, and a function that turns them into events."""
     from ganeti.cli.input_file import read_text
     from ganeti.whatif.scenario import Scenario, Step, StepError, events
@@ -197,8 +179,8 @@ def _scenario(
             name = args.steps[err.number - len(parsed.lines)][0]
             raise InputError(str(err.cause), f"--{name}") from err
 
-    name = parsed.scenario.name
-    return Scenario(name=name, watch=parsed.scenario.watch, steps=steps), events_of
+    watch = args.watch or parsed.scenario.watch
+    return Scenario(name=parsed.scenario.name, watch=watch, steps=steps), events_of
 
 
 def _write(name: str, text: str) -> None:

@@ -70,13 +70,18 @@ def parse_model(text: str, name: str) -> Durations:
         raise InputError(f"{err}; write the file with 'gnt-whatif learn'", name) from err
     if model.format != FORMAT:
         raise InputError(f"has format {model.format}; this version reads format {FORMAT}", name)
-    for key, value in model.durations.items():
+    return durations_of(model.durations, name)
+
+
+def durations_of(given: Mapping[str, float], name: str) -> Durations:
+    """Return the defaults with the given durations in their place; InputError names `name` and the field."""
+    for key, value in given.items():
         if key not in _NAMES:
             known = did_you_mean(key, _NAMES) or f"; known: {', '.join(_NAMES)}"
             raise InputError(f"durations.{key} does not exist{known}", name)
         if not 0 < value <= LARGEST:
             raise InputError(f"durations.{key}: {value:g} must be above 0, and at most 1e7", name)
-    return Durations(**model.durations)
+    return Durations(**given)
 
 
 def measured(cluster: str, jobs: Iterable[Mapping[str, Any]]) -> Model:

@@ -1,11 +1,11 @@
-"""Reading a scenario file (YAML) with strict types; each error names the line, the rule and the remedy.
+"""Reading a scenario with strict types, from a file (YAML) or a request; each error names the place, the rule and the remedy.
 
 YAML is read as nested texts: no tags, no anchors, and no types that depend on the form of a word. So `no` and `10:30`
 stay what the author wrote, until the field that they are for says what they must be.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from enum import EnumType
 from typing import Any, NoReturn
 
@@ -23,6 +23,8 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _YES_NO = {"yes": "true", "no": "false", "on": "true", "off": "false"}
 
 Lines = dict[Path, int]
+Locate = Callable[[Path], str]
+"""Tells people where a value of a scenario is."""
 
 
 class ParsedScenario(msgspec.Struct, frozen=True):
@@ -38,13 +40,25 @@ def parse_scenario(text: str, name: str) -> ParsedScenario:
         raise InputError(f"is larger than {LARGEST_BYTES // 1024} KiB; shorten the scenario", name)
     lines: Lines = {}
     value = _plain(_node(text, name), (), lines, name)
-    try:
-        scenario: Scenario = msgspec.convert(value or {}, Scenario, strict=False)
-    except msgspec.ValidationError as err:
-        _refuse(str(err), lines, name)
+    scenario = scenario_of(value or {}, name, lambda path: f"line {_line(path, lines)}")
     return ParsedScenario(
         scenario, tuple(lines[("steps", index)] for index in range(len(scenario.steps)))
     )
+
+
+def scenario_of(value: Any, name: str, locate: Locate) -> Scenario:
+    """Return the scenario of plain values; InputError."""
+    try:
+        scenario: Scenario = msgspec.convert(value, Scenario, strict=False)
+    except msgspec.ValidationError as err:
+        _refuse(str(err), locate, name)
+    return scenario
+
+
+def _line(path: Path, lines: Lines) -> int:
+    while path and path not in lines:
+        path = path[:-1]
+    return lines.get(path, 1)
 
 
 def _node(text: str, name: str) -> yaml.Node | None:
@@ -102,8 +116,8 @@ def _plain(node: yaml.Node | None, path: Path, lines: Lines, name: str) -> Any:
     return _YES_NO.get(text, text) if is_bare else text
 
 
-def _refuse(message: str, lines: Mapping[Path, int], name: str) -> NoReturn:
-    """Raise the InputError for a message of msgspec: its path becomes a line."""
+def _refuse(message: str, locate: Locate, name: str) -> NoReturn:
+    """Raise the InputError for a message of msgspec."""
     path, text = explained(message)
     if unknown := _UNKNOWN.match(text):
         path = (*path, unknown[1])
@@ -112,11 +126,9 @@ def _refuse(message: str, lines: Mapping[Path, int], name: str) -> NoReturn:
         text = f"there is no field {unknown[1]!r:.40}{close}; known: {', '.join(known)}"
     if text.startswith("Invalid enum value"):
         text = f"must be one of {', '.join(_enum_at(path))}, not {text.rpartition(' ')[2]}"
-    while path and path not in lines:
-        path = path[:-1]
     field = ".".join(str(one) for one in path if isinstance(one, str) and one != "steps")
     where = f"{field}: " if field and not unknown else ""
-    raise InputError(f"line {lines.get(path, 1)}: {where}{text}", name)
+    raise InputError(f"{locate(path)}: {where}{text}", name)
 
 
 def _struct_at(path: Path) -> Any:

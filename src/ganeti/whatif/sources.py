@@ -8,6 +8,7 @@ from ganeti.base.ids import IdSource, RandomIds
 from ganeti.base.sizes import parse_mib
 from ganeti.cli.input_file import read_input
 from ganeti.clients.luxi import LuxiClient
+from ganeti.whatif.durations import JOB_FIELDS, Model, measured
 from ganeti.whatif.from_rows import Row, rows_source
 from ganeti.whatif.from_stored import backup_source, upstream_source
 from ganeti.whatif.from_text import text_source
@@ -61,6 +62,17 @@ def running_source(client: LuxiClient) -> Source:
 def _running() -> Source:
     with LuxiClient() as client:
         return running_source(client)
+
+
+def measured_model(*, with_archived: bool = False) -> Model:
+    """Return the durations of the running cluster, from the logs of its jobs; only queries are sent."""
+    wanted = (*JOB_FIELDS, "archived") if with_archived else JOB_FIELDS
+    with LuxiClient() as client:
+        name = str(client.cluster_info()["name"])
+        data = client.query("job", wanted)["data"]
+    return measured(
+        name, ({field: cell[1] for field, cell in zip(wanted, row, strict=True)} for row in data)
+    )
 
 
 def parse_node_size(text: str) -> NodeSize:

@@ -10,7 +10,7 @@ from ganeti.web.event_stream import stream
 from ganeti.web.events import KINDS
 from ganeti.web.lists import Encoded, tagged
 from ganeti.web.metrics import metrics, usage
-from ganeti.web.openapi import PAGE, document
+from ganeti.web.openapi import PAGE, PAGE_HEADERS, document
 from ganeti.web.operations import Call, Operation, operations_of, read
 from ganeti.web.resources import (
     accounts,
@@ -27,6 +27,7 @@ from ganeti.web.resources import (
     schedules,
     session,
     settings,
+    simulations,
 )
 
 
@@ -44,7 +45,7 @@ async def _document(_call: Call) -> Encoded:
 
 
 async def _page(_call: Call) -> Text:
-    return Text(PAGE, "text/html")
+    return Text(PAGE, "text/html", PAGE_HEADERS)
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -62,6 +63,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *history.OPERATIONS,
     *settings.OPERATIONS,
     *backups.OPERATIONS,
+    *simulations.OPERATIONS,
     *operations_of(OPCODES.values(), {**nodes.BODIES, **instances.BODIES}),
     read("/2/events", "events", "Follow changes of the cluster as server-sent events", _events,
          Parameter("after", Value.TEXT, "only events after this number, like Last-Event-ID"),
