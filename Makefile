@@ -5,7 +5,7 @@ PREFIX ?= /opt/ganeti
 BIN := .venv/bin
 STAMP := .venv/.ready
 PYTEST := $(BIN)/pytest
-PYTHON_FOLDERS := src tests scripts $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py guest/*.py))))
+PYTHON_FOLDERS := src tests scripts integrations $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py guest/*.py))))
 
 # Debian packages beyond git, make and python3.
 TEST_PACKAGES := iproute2 qemu-system-x86 qemu-utils ovmf socat strace nftables iptables e2fsprogs etcd-server \
@@ -47,10 +47,11 @@ format: $(STAMP) ## put all Python files into their form
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-generated: $(STAMP) ## write the files that programs make: the index of commands, the manual pages, the picture of the packages
+generated: $(STAMP) ## write the files that programs make: the index of commands, the manual pages, the picture of the packages, the REST client
 	$(BIN)/python -m ganeti.cli.command_index
 	$(BIN)/python -m ganeti.cli.manual docs/man
 	$(BIN)/python scripts/draw_packages.py
+	$(BIN)/python scripts/rest_client.py
 
 lint: $(STAMP) ## form, rules, types, layers and the table of mutations, without running tests
 	$(BIN)/ruff format --check

@@ -52,7 +52,7 @@ tenant secret write,name=web1*
 
 
 @cache
-def _certificate() -> bytes:
+def certificate_text() -> bytes:
     key = new_key()
     return key + for_rest(key, ["localhost"], ["127.0.0.1"], time.time())
 
@@ -201,7 +201,7 @@ async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterat
     users, audit = directory / "users", directory / "audit.log"
     users.write_text(USERS)
     certificate = directory / "rapi.pem"
-    certificate.write_bytes(_certificate())
+    certificate.write_bytes(certificate_text())
     of_rest = MasterConnections(directory / "luxi")
     hub = EventHub(of_rest)
     known, clock = Users(users), SystemClock()

@@ -11,6 +11,7 @@ from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import SUBMITTABLE_PRIORITIES
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.operation import Parameter, Value
+from ganeti.web import object_schemas
 from ganeti.web.operations import JobOf, Operation
 from ganeti.web.sessions import COOKIE
 
@@ -30,7 +31,11 @@ _TYPES: dict[Value, dict[str, Any]] = {
 _RESULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "job": ("application/json", {"type": "integer", "description": "the number of the job"}),
     "list": ("application/json", {"type": "array"}),
-    "object": ("application/json", {"type": ["object", "null"]}),
+    "texts": ("application/json", {"type": "array", "items": {"type": "string"}}),
+    "objects": ("application/json", {"type": "array", "items": {"type": "object"}}),
+    "object": ("application/json", {"type": "object"}),
+    "optional": ("application/json", {"type": ["object", "null"]}),
+    "word": ("application/json", {"type": "string"}),
     "value": ("application/json", {}),
     "events": ("text/event-stream", {"type": "string"}),
     "picture": ("image/png", {"type": "string", "format": "binary"}),
@@ -105,7 +110,7 @@ def document(operations: tuple[Operation, ...]) -> dict[str, Any]:
         "security": [{"password": []}, {"token": []}, {"session": []}],
         "paths": paths,
         "components": {
-            "schemas": {**components, "Refusal": _refusal_schema()},
+            "schemas": {**components, **object_schemas.components(), "Refusal": _refusal_schema()},
             "securitySchemes": {
                 "password": {"type": "http", "scheme": "basic"},
                 "token": {"type": "http", "scheme": "bearer"},
@@ -150,6 +155,8 @@ def _describe(kind: type[OpCode], schema: dict[str, Any]) -> None:
 
 def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     content_type, result = _RESULTS[one.result]
+    if one.shows:
+        result = object_schemas.result(one.shows, one.result)
     found: dict[str, Any] = {
         "operationId": one.id,
         "summary": one.summary,
@@ -169,7 +176,7 @@ def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     if body is not None:
         content = {"application/json": {"schema": body}}
         found["requestBody"] = {"content": content, "required": bool(body.get("required"))}
-    if one.method == "POST" and one.result == "job":
+    if one.result == "job":
         found["parameters"].append(_idempotency())
     return found
 

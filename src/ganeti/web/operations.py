@@ -183,7 +183,9 @@ class Operation:
     body_schema: Mapping[str, Any] | None = None
     """Schema of the body of handlers; the schema of opcodes is generated from their fields."""
     result: str = "value"
-    """Form of the answer: `job` for the number of a job, `list`, `object` or `value`."""
+    """Form of the answer (`ganeti.web.openapi` has all): `job` for the number of a job, `list`, `object`, `value` …"""
+    shows: str = ""
+    """Kind of the objects in the answer (`ganeti.clients.fields.BY_KIND`); empty for answers in other forms."""
     permission: str = ""
     """Name of the permission for `+NAME` and `-NAME` in the users file."""
     is_open: bool = False
@@ -227,11 +229,21 @@ def read(
     *arguments: Parameter,
     right: Right = Right.KNOWN,
     result: str = "object",
+    shows: str = "",
     is_open: bool = False,
 ) -> Operation:
     """Return a GET operation with a handler."""
     return Operation(
-        "GET", path, name, summary, right, handler, arguments, result=result, is_open=is_open
+        "GET",
+        path,
+        name,
+        summary,
+        right,
+        handler,
+        arguments,
+        result=result,
+        shows=shows,
+        is_open=is_open,
     )
 
 

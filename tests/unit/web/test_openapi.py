@@ -6,79 +6,29 @@ from typing import Any
 
 import pytest
 
+from ganeti.clients import fields
 from ganeti.model import wire
 from ganeti.model.fields import fields_of
 from ganeti.model.rest_rights import Rights
 from ganeti.model.rest_users import User
-from ganeti.web.openapi import document
+from ganeti.query.execute import KINDS
+from ganeti.web import object_schemas
 from ganeti.web.operations import Arguments, Call, JobOf, Operation
 from ganeti.web.refusals import Refusal
 from ganeti.web.resources import instances, nodes
 from ganeti.web.resources.every import OPERATIONS
 from ganeti.web.services import Services
 from ganeti.web.submission import opcode_of
+from tests.support.openapi_values import DOCUMENT, STRANGE, value_of
+from tests.support.openapi_values import body_schema as schema_of_body
 from tests.support.predictable import FrozenClock
 from tests.support.rest import RestRig
+from tests.unit.query.cluster import job
 
 UNASKED = ("/2/os", "/2/events", "/2/instances/{instance}/screenshot")
 """Operations that need a node, or that do not end."""
 CASES = 20
 WORDS = {"job": "1", "disk": "0"}
-DOCUMENT = document(OPERATIONS)
-STRANGE: list[Any] = [
-    None,
-    True,
-    -1,
-    2**63,
-    1.5,
-    "",
-    "x",
-    "\u202e",
-    [],
-    [[]],
-    {},
-    {"": None},
-    "x" * 300,
-]
-
-
-def schema_of(reference: Any) -> Any:
-    """A schema with its reference followed."""
-    if isinstance(reference, dict) and "$ref" in reference:
-        return DOCUMENT["components"]["schemas"][reference["$ref"].rpartition("/")[2]]
-    return reference
-
-
-def value_of(schema: Any, chance: random.Random, depth: int = 0) -> Any:
-    """A value that the schema allows."""
-    schema = schema_of(schema)
-    if "const" in schema:
-        return schema["const"]
-    if "enum" in schema:
-        return chance.choice(schema["enum"])
-    if "anyOf" in schema:
-        return value_of(chance.choice(schema["anyOf"]), chance, depth)
-    kind = schema.get("type")
-    if isinstance(kind, list):
-        kind = chance.choice(kind)
-    if kind == "object":
-        names = schema.get("properties", {})
-        wanted = [
-            name for name in names if name in schema.get("required", ()) or chance.random() < 0.3
-        ]
-        return {name: value_of(names[name], chance, depth + 1) for name in wanted}
-    if kind == "array":
-        if "prefixItems" in schema:
-            return [value_of(one, chance, depth + 1) for one in schema["prefixItems"]]
-        items = schema.get("items", {})
-        return [
-            value_of(items, chance, depth + 1)
-            for _ in range(chance.randrange(3) if depth < 4 else 0)
-        ]
-    simple: dict[str, list[Any]] = {"string": ["a", "web1.example.com", "\u00fc"], "integer": [0, 1, 512], "number": [0.5],
-              "boolean": [True, False], "null": [None]}  # fmt: skip
-    found: Any = chance.choice(simple.get(str(kind), STRANGE))
-    return min(found, schema["maximum"]) if "maximum" in schema else found
 
 
 def call_of(operation: Operation, body: Any) -> Call:
@@ -91,13 +41,7 @@ def call_of(operation: Operation, body: Any) -> Call:
 
 
 def body_schema(operation: Operation) -> Any:
-    described = DOCUMENT["paths"][operation.path][operation.method.lower()]
-    return (
-        described.get("requestBody", {})
-        .get("content", {})
-        .get("application/json", {})
-        .get("schema")
-    )
+    return schema_of_body(operation.path, operation.method)
 
 
 OF_JOBS = [
@@ -230,6 +174,48 @@ def test_the_document_has_every_status_that_refuses() -> None:
         for method, one in methods.items():
             assert {int(code) for code in one["responses"]} == {200} | wanted, (method, path)
             assert "reason" in {each["name"] for each in one["parameters"]}
+
+
+KINDS_OF_VALUES = {
+    "text": "string",
+    "bool": "boolean",
+    "number": "integer",
+    "unit": "integer",
+    "timestamp": "number",
+}
+
+
+@pytest.mark.parametrize("kind", sorted(fields.BY_KIND))
+def test_types_of_objects_are_those_of_queries(kind: str) -> None:
+    declared = KINDS[kind].fields
+    for name in fields.BY_KIND[kind]:
+        wanted = KINDS_OF_VALUES.get(declared[name].kind.value)
+        found = object_schemas.schema_of(name).get("type")
+        assert wanted is None or wanted in (found if isinstance(found, list) else [found]), name
+
+
+async def test_lists_and_objects_have_the_fields_of_the_document(rig: RestRig) -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    kinds = {"instances": "Instance", "nodes": "Node", "groups": "Group"}
+    rig.master.queue.live.append(job(1))
+    for path, one in {**kinds, "jobs": "Job"}.items():
+        listed = (await rig.ask("GET", f"/2/{path}?bulk=1")).json
+        assert listed, path
+        for found in listed:
+            assert set(schemas[one]["required"]) == set(found), path
+            for name, value in found.items():
+                check(value, schemas[one]["properties"][name], f"{path} {name}")
+
+
+def check(value: Any, schema: Any, what: str) -> None:
+    """Fail unless the value has the type of the schema."""
+    types: dict[str, Any] = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict,
+             "null": type(None)}  # fmt: skip
+    kinds = schema.get("type", list(types))
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    assert any(isinstance(value, types[kind]) for kind in kinds), (what, value)
+    for item in value if isinstance(value, list) and "items" in schema else ():
+        check(item, schema["items"], what)
 
 
 async def test_the_document_and_its_page_are_served(rig: RestRig) -> None:

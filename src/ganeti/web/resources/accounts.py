@@ -85,7 +85,7 @@ def _shown(
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/2/audit", "audit", "List requests for changes, and the changes of jobs", Right.WRITE, _audit,
-              _AUDIT, result="list", permission="audit_read"),
+              _AUDIT, result="objects", permission="audit_read"),
     Operation("GET", "/2/users", "users", "List the users of this interface, their rights and sessions", Right.WRITE,
-              _users, result="list", permission="users_read"),
+              _users, result="objects", permission="users_read"),
 )  # fmt: skip

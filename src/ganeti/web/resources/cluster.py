@@ -59,10 +59,10 @@ OPERATIONS: tuple[Operation, ...] = (
     read("/version", "version", "Return the version of this interface", _version, result="value", is_open=True),
     read("/2/info", "info", "Return facts and parameters of the cluster", _info, is_open=True),
     read("/2/features", "features", "List the features that this server supports", _features,
-         result="list", is_open=True),
+         result="texts", is_open=True),
     read("/2/ha-status", "ha_status", "Return the state of automatic recovery", _ha_status, right=Right.READ),
     read("/2/overview", "overview", "Return the cluster at a glance: room, N+1 violations, capacity", _overview,
          right=Right.READ),
-    read("/2/os", "os", "List the OS definitions that can be installed", _os, result="list", is_open=True),
+    read("/2/os", "os", "List the OS definitions that can be installed", _os, result="texts", is_open=True),
     tags_of("cluster", "/2/tags", "tags"),
 )  # fmt: skip

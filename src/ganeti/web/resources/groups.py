@@ -10,7 +10,7 @@ _GROUP = "/2/groups/{group}"
 
 OPERATIONS: tuple[Operation, ...] = (
     read("/2/groups", "groups", "List all node groups", GROUPS.collection(), BULK, LOCK, *PAGES,
-         result="list"),
-    read(_GROUP, "groups_name", "Return one node group", GROUPS.one(), LOCK),
+         result="list", shows="group"),
+    read(_GROUP, "groups_name", "Return one node group", GROUPS.one(), LOCK, shows="group"),
     tags_of("nodegroup", f"{_GROUP}/tags", "groups_name_tags"),
 )  # fmt: skip

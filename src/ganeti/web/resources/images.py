@@ -9,6 +9,6 @@ _IMAGE = "/2/images/{image}"
 
 OPERATIONS: tuple[Operation, ...] = (
     read("/2/images", "images", "List all images", IMAGES.collection(), BULK, LOCK, *PAGES,
-         result="list"),
-    read(_IMAGE, "images_name", "Return one image", IMAGES.one(), LOCK),
+         result="list", shows="image"),
+    read(_IMAGE, "images_name", "Return one image", IMAGES.one(), LOCK, shows="image"),
 )  # fmt: skip

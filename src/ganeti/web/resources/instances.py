@@ -133,12 +133,12 @@ REINSTALL_BODY: dict[str, Any] = {
 
 OPERATIONS: tuple[Operation, ...] = (
     read("/2/instances", "instances", "List all instances", INSTANCES.collection(), BULK, LOCK, *PAGES,
-         result="list", is_open=True),
-    read(INSTANCE, "instances_name", "Return one instance", INSTANCES.one(), LOCK),
+         result="list", shows="instance", is_open=True),
+    read(INSTANCE, "instances_name", "Return one instance", INSTANCES.one(), LOCK, shows="instance"),
     read(f"{INSTANCE}/console", "instances_name_console", "Return the address of an instance's console",
          _console, right=Right.READ),
     read(f"{INSTANCE}/snapshots", "instances_name_snapshots", "List the snapshots of an instance's disks",
-         _snapshots, result="list"),
+         _snapshots, result="objects"),
     Operation("POST", f"{INSTANCE}/reinstall", "instances_name_reinstall",
               "Reinstall an instance", Right.WRITE, _reinstall,
               (Parameter("os", Value.TEXT, "for old clients, which send no body"),

@@ -10,7 +10,7 @@ _NETWORK = "/2/networks/{network}"
 
 OPERATIONS: tuple[Operation, ...] = (
     read("/2/networks", "networks", "List all networks", NETWORKS.collection(), BULK, LOCK, *PAGES,
-         result="list"),
-    read(_NETWORK, "networks_name", "Return one network", NETWORKS.one(), LOCK),
+         result="list", shows="network"),
+    read(_NETWORK, "networks_name", "Return one network", NETWORKS.one(), LOCK, shows="network"),
     tags_of("network", f"{_NETWORK}/tags", "networks_name_tags"),
 )  # fmt: skip

@@ -72,13 +72,14 @@ def _storage_changes(call: Call) -> dict[str, Any]:
 _NODE = "/2/nodes/{node}"
 
 OPERATIONS: tuple[Operation, ...] = (
-    read("/2/nodes", "nodes", "List all nodes", NODES.collection(), BULK, LOCK, *PAGES, result="list"),
-    read(_NODE, "nodes_name", "Return one node", ONE_NODE.one(), LOCK),
-    read(f"{_NODE}/role", "nodes_name_role", "Return a node's role", _role, LOCK, result="value"),
+    read("/2/nodes", "nodes", "List all nodes", NODES.collection(), BULK, LOCK, *PAGES, result="list",
+         shows="node"),
+    read(_NODE, "nodes_name", "Return one node", ONE_NODE.one(), LOCK, shows="node"),
+    read(f"{_NODE}/role", "nodes_name_role", "Return a node's role", _role, LOCK, result="word"),
     read(f"{_NODE}/impact", "nodes_name_impact", "Return what the loss of a node would mean for its instances",
          _impact, right=Right.READ),
     read("/2/impact", "impact", "Return how many instances the loss of each node would move, stop or lose", _impacts,
-         right=Right.READ, result="list"),
+         right=Right.READ, result="objects"),
     tags_of("node", f"{_NODE}/tags", "nodes_name_tags"),
 )  # fmt: skip
 

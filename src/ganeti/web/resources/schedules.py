@@ -8,7 +8,7 @@ SCHEDULES = Listed("QuerySchedules", fields.SCHEDULE, "/2/backup-schedules", id_
 
 OPERATIONS: tuple[Operation, ...] = (
     read("/2/backup-schedules", "backup-schedules", "List all schedules of backups", SCHEDULES.collection(), BULK,
-         LOCK, *PAGES, result="list"),
+         LOCK, *PAGES, result="list", shows="schedule"),
     read("/2/backup-schedules/{schedule}", "backup-schedules_name", "Return one schedule of backups",
-         SCHEDULES.one(), LOCK),
+         SCHEDULES.one(), LOCK, shows="schedule"),
 )  # fmt: skip

@@ -10,4 +10,4 @@ def tags_of(kind: str, path: str, name: str) -> Operation:
         name = call.items[0] if call.items else ""
         return list(await call.services.master.ask("QueryTags", kind, name))
 
-    return read(path, name, f"Return the tags of the {kind}", tags, result="list")
+    return read(path, name, f"Return the tags of the {kind}", tags, result="texts")
