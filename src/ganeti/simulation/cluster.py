@@ -33,9 +33,10 @@ from ganeti.simulation.nodes.world import World
 from ganeti.simulation.observer import Observer
 from ganeti.simulation.pace import Pace
 from ganeti.simulation.recovery_time import RecoveryTime
+from ganeti.simulation.simulation_loop import SimulationLoop
 from ganeti.simulation.trace import Kind, Trace
 from ganeti.simulation.transport import SimulatedTransport
-from ganeti.simulation.virtual_time import LoopClock, SimulationLoop
+from ganeti.simulation.virtual_time import LoopClock
 from ganeti.store.interface import Identity
 from ganeti.units.oob.device import power_device
 

@@ -97,46 +97,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             self.thread_is_done()
 
 
-class _Idle(selectors.DefaultSelector):
-    """Waits for nothing but time: no file is open in a simulation."""
-
-    loop: "SimulationLoop"
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise RuntimeError("the simulation waits for something that never happens")
-        if timeout > 0:
-            self.loop.now += timeout
-        return []
-
-
-class SimulationLoop(asyncio.SelectorEventLoop):
-    """Runs without files and threads: what is given to a thread is done at once, so each run is the same."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        selector = _Idle()
-        selector.loop = self
-        super().__init__(selector)
-
-    def time(self) -> float:
-        return self.now
-
-    def run_in_executor(
-        self, executor: Executor | None, func: Callable[[*_Ts], _T], *args: *_Ts
-    ) -> asyncio.Future[_T]:
-        del executor
-        done: asyncio.Future[_T] = self.create_future()
-        try:
-            done.set_result(func(*args))
-        except Exception as err:  # noqa: BLE001 - the caller gets it, as from a thread
-            done.set_exception(err)
-        return done
-
-    async def shutdown_default_executor(self, *args: float | None) -> None:
-        """Do nothing: there are no threads."""
-
-
 class LoopClock:
     """The product's `Clock` on the time of one loop; wall time starts at `WALL_START`."""
 

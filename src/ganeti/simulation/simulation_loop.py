@@ -1,0 +1,170 @@
+"""An event loop for time alone: no file, thread or signal can wake it, so each run is the same.
+
+A simulated day has millions of turns, in nearly all of which one timer is due. asyncio's own loop asks a selector in
+each, compares its timers in Python, and keeps what its debug mode needs.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextvars import Context, copy_context
+from heapq import heapify, heappop, heappush
+from typing import Any, TypeVar, TypeVarTuple
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
+
+MOST_CANCELLED = 1000
+"""So many timers that are cancelled may wait for their time, or half of all."""
+
+
+class _Call:
+    """A callback that is due: what callers of `call_soon` and `call_at` use of asyncio's handles."""
+
+    __slots__ = ("_context", "_loop", "args", "callback", "due")
+
+    def __init__(
+        self,
+        loop: "SimulationLoop",
+        due: float | None,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context | None,
+    ) -> None:
+        self._loop, self.due, self.args = loop, due, args
+        self.callback: Callable[..., object] | None = callback
+        self._context = copy_context() if context is None else context
+
+    def run(self) -> None:
+        """Call back, unless that is cancelled or over."""
+        callback, self.callback = self.callback, None
+        if callback is None:
+            return
+        try:
+            self._context.run(callback, *self.args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as err:  # noqa: BLE001 - as asyncio does
+            said = f"Exception in callback {callback!r}"
+            self._loop.call_exception_handler({"message": said, "exception": err})
+
+    def cancel(self) -> None:
+        """Do not call back."""
+        if self.callback is not None:
+            self.callback, self.args = None, ()
+            if self.due is not None:
+                self._loop.timer_is_cancelled()
+
+    def cancelled(self) -> bool:
+        """Return whether it does not call back any more."""
+        return self.callback is None
+
+    def when(self) -> float:
+        """Return when it is due."""
+        return self._loop.now if self.due is None else self.due
+
+
+class SimulationLoop(asyncio.BaseEventLoop):
+    """Starts at 0 seconds, and jumps to the next timer; what is given to a thread is done at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self._soon: deque[_Call] = deque()
+        self._timers: list[tuple[float, int, _Call]] = []
+        self._numbers = 0
+        """Timers of the same time are called in the order of their numbers."""
+        self._cancelled = 0
+        self._is_stopping = False
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(  # type: ignore[override]  # what callers use of a handle
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> _Call:
+        call = _Call(self, None, callback, args, context)
+        self._soon.append(call)
+        return call
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there are no threads
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> _Call:
+        call = _Call(self, when, callback, args, context)
+        self._numbers += 1
+        heappush(self._timers, (when, self._numbers, call))
+        return call
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> _Call:
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    @property
+    def waiting_timers(self) -> int:
+        """Return how many timers are kept, cancelled ones among them."""
+        return len(self._timers)
+
+    def timer_is_cancelled(self) -> None:
+        """Forget cancelled timers once they are many."""
+        self._cancelled += 1
+        if self._cancelled > max(MOST_CANCELLED, len(self._timers) // 2):
+            self._timers[:] = [one for one in self._timers if one[2].callback is not None]
+            heapify(self._timers)
+            self._cancelled = 0
+
+    def stop(self) -> None:
+        super().stop()
+        self._is_stopping = True
+
+    def _run_once(self) -> None:
+        """Call back until the loop is stopped; `run_forever` expects one turn, and makes no difference."""
+        soon, timers = self._soon, self._timers
+        while not self._is_stopping:
+            if not soon:
+                self._jump()
+            while timers and timers[0][0] <= self.now:
+                soon.append(heappop(timers)[2])
+            for _ in range(len(soon)):
+                soon.popleft().run()
+        self._is_stopping = False
+
+    def _jump(self) -> None:
+        """Let the next timer be due."""
+        timers = self._timers
+        while timers and timers[0][2].callback is None:
+            heappop(timers)
+            self._cancelled -= 1
+        if not timers:
+            raise RuntimeError("the simulation waits for something that never happens")
+        self.now = max(self.now, timers[0][0])
+
+    def close(self) -> None:
+        super().close()
+        self._soon.clear()
+        self._timers.clear()
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*_Ts], _T], *args: *_Ts
+    ) -> asyncio.Future[_T]:
+        del executor
+        done: asyncio.Future[_T] = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as err:  # noqa: BLE001 - the caller gets it, as from a thread
+            done.set_exception(err)
+        return done
+
+    async def shutdown_default_executor(self, *args: float | None) -> None:
+        """Do nothing: there are no threads."""
