@@ -203,9 +203,14 @@ class RecoveryDriver:
             for one in found.nodes
         )
         snapshot = self._config.snapshot
-        alone = {one.name: why_alone(snapshot, one) for one in snapshot.instances.values()}
+        alone = {
+            one.name: why
+            for one in snapshot.instances.values()
+            if (why := why_alone(snapshot, one))
+        }
         instances = tuple(
-            replace(one, why=one.why or alone.get(one.name, "")) for one in found.instances
+            replace(one, why=one.why or alone[one.name]) if one.name in alone else one
+            for one in found.instances
         )
         alarms = (*found.alarms, *self._grants.split_alarms())
         return replace(found, nodes=nodes, instances=instances, alarms=alarms)
@@ -214,6 +219,18 @@ class RecoveryDriver:
         """Return the state of each watched node, without what only nodes know."""
         term = self._term
         return () if term is None else term.core.node_statuses(self._clock.monotonic())
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether each instance either has what protects it or was given up, as `status` tells in words."""
+        term, snapshot = self._term, self._config.snapshot
+        if term is None:
+            return True
+        return (
+            term.core.is_settled
+            and not self._watching.unconfirmed
+            and not any(why_alone(snapshot, one) for one in snapshot.instances.values())
+        )
 
     async def confirm_fenced(self, node: NodeUuid, by: str) -> None:
         """Accept an administrator's word that a lost node is off; return once that is durable."""

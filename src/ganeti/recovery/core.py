@@ -115,6 +115,14 @@ class RecoveryCore:
         )
 
     @property
+    def is_settled(self) -> bool:
+        """Return whether no instance waits for anything, and none may still run on a fenced node."""
+        return not any(
+            one.state in _WAITING or (one.state is InstanceState.PROTECTED and one.doubt)
+            for one in self._open.values()
+        )
+
+    @property
     def needs_room(self) -> bool:
         """Return whether it matters that room appears."""
         return any(one.is_for_room for one in self._open.values())
@@ -195,6 +203,7 @@ class RecoveryCore:
 
     def _configure(self, watched: Watched, now: float) -> list[Instruction]:
         """Take in nodes, instances and what was configured of them."""
+        former = self.watched.instances if self.instances else {}
         self.watched = watched
         out: list[Instruction] = []
         for node in self.nodes.keys() - watched.nodes.keys():
@@ -207,16 +216,23 @@ class RecoveryCore:
                 watch = self.nodes[node] = NodeWatch(node, facts, max(now, self._elected_at))
                 if node in self._node_rows:
                     out += watch.adopt(self._node_rows[node], self._epoch)
-        return out + self._configure_instances(watched.instances, now)
+        return out + self._configure_instances(former, watched.instances, now)
 
     def _configure_instances(
-        self, instances: Mapping[str, InstanceFacts], now: float
+        self,
+        former: Mapping[str, InstanceFacts],
+        instances: Mapping[str, InstanceFacts],
+        now: float,
     ) -> list[Instruction]:
+        """Look at those that have changed, and at the open ones: a cluster has thousands in which nothing happens."""
         out: list[Instruction] = []
         for instance in self.instances.keys() - instances.keys():
             self._drop(instance)
-        for instance, facts in instances.items():
-            watch = self.instances.get(instance)
+        changed = [uuid for uuid, facts in instances.items() if former.get(uuid) is not facts]
+        for instance in dict.fromkeys((*changed, *self._open)):
+            facts, watch = instances.get(instance), self.instances.get(instance)
+            if facts is None:
+                continue
             if watch is None:
                 watch = self.instances[instance] = InstanceWatch(instance, facts)
                 watch.look(now)
@@ -224,13 +240,13 @@ class RecoveryCore:
                 if instance in self._instance_rows:
                     watch.adopt(self._instance_rows[instance])
                     self._open[instance] = watch
-            elif watch.facts is not facts or not facts.is_wanted:
-                former, watch.facts = watch.facts, facts
-                if former.node != facts.node:
-                    del self._on[former.node][instance]
-                    self._on.setdefault(facts.node, {})[instance] = watch
-                if former.node != facts.node or not facts.is_wanted:
-                    out += watch.reset()
+                continue
+            last, watch.facts = watch.facts, facts
+            if last.node != facts.node:
+                del self._on[last.node][instance]
+                self._on.setdefault(facts.node, {})[instance] = watch
+            if last.node != facts.node or not (last.is_wanted and facts.is_wanted):
+                out += watch.reset()
         return out
 
     def _drop(self, instance: str) -> None:

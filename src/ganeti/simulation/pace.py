@@ -12,7 +12,6 @@ from ganeti.daemons.watched import differing_instances, is_listed_anew
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance
 from ganeti.model.recovery import NodeState, Recovery
-from ganeti.recovery.instance import InstanceState
 from ganeti.recovery.status import NodeStatus
 from ganeti.recovery.times import BEAT_S
 from ganeti.simulation.master import SimulatedMaster
@@ -32,7 +31,6 @@ _DISTURBING = (
     Kind.MASTER_LOST,
     Kind.LEASE_OVER,
 )
-_CALM = (InstanceState.PROTECTED, InstanceState.GIVEN_UP)
 
 
 class Pace:
@@ -96,21 +94,20 @@ class Pace:
 
     def _runs(self, snapshot: Snapshot, instance: Instance) -> bool:
         """Return whether its guest is where it should be, or no node misses it."""
-        is_wanted = instance.admin_state is AdminState.UP
-        if not is_wanted or recovery_of(snapshot, instance) is Recovery.NONE:
-            return True
         node = snapshot.nodes[instance.primary_node]
-        return node.offline or instance.uuid in self._nodes[node.name].guests
+        if instance.uuid in self._nodes[node.name].guests or node.offline:
+            return True
+        is_wanted = instance.admin_state is AdminState.UP
+        return not is_wanted or recovery_of(snapshot, instance) is Recovery.NONE
 
     def _is_calm(self) -> bool:
         master = self._master()
         if master is None or self._world.network.is_disturbed:
             return False
-        status, snapshot = master.recovery.status(), master.config.snapshot
+        recovery, snapshot = master.recovery, master.config.snapshot
         return (
-            all(self._is_settled(snapshot, one) for one in status.nodes)
-            and all(one.state in _CALM for one in status.instances)
-            and not any(one.why for one in status.instances if one.state is _CALM[0])
+            all(self._is_settled(snapshot, one) for one in recovery.node_statuses())
+            and recovery.is_settled
             and all(
                 self._runs(snapshot, one) or master.is_locked(one.name)
                 for one in snapshot.instances.values()

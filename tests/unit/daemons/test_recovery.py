@@ -23,6 +23,7 @@ from ganeti.model.opcodes.maintenance import OpNodeMaintenanceBegin, OpNodeMaint
 from ganeti.model.opcodes.moving import OpInstanceFailover
 from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.recovery import FenceMethod, GuestFault, NodeState, Recovery
+from ganeti.recovery.instance import InstanceState
 from ganeti.recovery.power import PowerResult
 from ganeti.recovery.times import reset_by
 from ganeti.rpc.headers import UNKNOWN_PROCEDURE
@@ -237,6 +238,33 @@ async def test_new_master_ends_the_protection_that_an_older_one_has_not(cluster:
     cluster.beats(3).clear()
     await asyncio.sleep(60)
     assert cluster.beats(3) == []
+
+
+async def test_recovery_is_settled_when_its_status_says_of_no_instance_that_it_waits(
+    cluster: Cluster,
+) -> None:
+    seen: list[bool] = []
+
+    async def watch(seconds: float) -> None:
+        for _ in range(int(seconds / 0.05)):
+            await asyncio.sleep(0.05)
+            said = cluster.driver.status().instances
+            is_calm = all(
+                one.state is InstanceState.GIVEN_UP
+                or (one.state is InstanceState.PROTECTED and not one.why)
+                for one in said
+            )
+            assert cluster.driver.is_settled == is_calm
+            if seen[-1:] != [is_calm]:
+                seen.append(is_calm)
+
+    watching = asyncio.create_task(watch(10))
+    await cluster.protect("web1.example.com")
+    await watching
+    cluster.lose_third()
+    await watch(60)
+    assert cluster.master.instance("web1.example.com").primary_node == NODES[1]
+    assert seen == [True, False, True, False, True]
 
 
 async def test_watched_facts_come_from_filled_parameters(cluster: Cluster) -> None:

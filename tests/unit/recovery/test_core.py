@@ -94,6 +94,11 @@ class Driver:
     def tell(self, *events: Event) -> None:
         for event in events:
             self._take(self.core.handle(event, self.now, self.wall))
+            calm = (InstanceState.PROTECTED, InstanceState.GIVEN_UP)
+            instances = self.core.instances.values()
+            is_calm = all(one.state in calm for one in instances)
+            is_certain = not any(one.doubt for one in instances if one.state is calm[0])
+            assert self.core.is_settled == (is_calm and is_certain)
 
     def answer(
         self,
