@@ -70,6 +70,25 @@ def ssconf_values(snapshot: Snapshot) -> dict[str, str]:
     return values
 
 
+def shows_the_same(former: Snapshot, snapshot: Snapshot) -> bool:
+    """Return whether the files of both snapshots surely say the same; most changes do not concern them."""
+    changed = snapshot.changed_since(former)
+    is_basis_same = (
+        former.cluster is snapshot.cluster
+        and former.groups is snapshot.groups
+        and former.nodes is snapshot.nodes
+    )
+    if changed is None or not is_basis_same:
+        return False
+    before, now = former.instances, snapshot.instances
+    return all(
+        uuid in before and now[uuid].name == before[uuid].name
+        if uuid in now
+        else uuid not in before
+        for uuid in changed
+    )
+
+
 def _lines(items: Iterable[str]) -> str:
     return "\n".join(items)
 
@@ -84,6 +103,8 @@ class SsconfDistributor:
         self._config = config
         self._push = push
         self._values: dict[str, str] = {}
+        self._shown_by: Snapshot | None = None
+        """The configuration that the values show."""
         self._position = 0
         self._acknowledged: dict[str, dict[str, str]] = {}
         self._shown: dict[str, int] = {}
@@ -162,9 +183,14 @@ class SsconfDistributor:
         self._timer = None
         self._next_refresh = asyncio.get_running_loop().time() + INTERVAL_S
         snapshot = self._config.snapshot
-        values, self._position = ssconf_values(snapshot), snapshot.position
-        if values != self._values:  # otherwise the same object stays, which nodes are known to have
-            self._values = values
+        former, self._shown_by = self._shown_by, snapshot
+        if former is None or not shows_the_same(former, snapshot):
+            values = ssconf_values(snapshot)
+            if (
+                values != self._values
+            ):  # otherwise the same object stays, which nodes are known to have
+                self._values = values
+        self._position = snapshot.position
         gone = self._acknowledged.keys() - snapshot.nodes.keys()
         for node_uuid in gone:  # it may return as an empty host
             del self._acknowledged[node_uuid], self._shown[node_uuid]

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ganeti.base.errors import RpcUnknown
+from ganeti.config import ssconf_writer
 from ganeti.config.config import Config
 from ganeti.config.offline_notifier import LONGEST_S, TRY_FOR_S, OfflineNotifier
+from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import SsconfDistributor, ssconf_values
 from ganeti.config.transaction import Draft
 from ganeti.model.objects import Node
@@ -115,6 +118,36 @@ async def test_a_change_that_no_node_can_see_is_not_sent() -> None:
     await config.change(put(sample_instance(1, tags=("x",))))
     await asyncio.sleep(2)
     assert nodes.sent == []
+    await distributor.close()
+
+
+async def test_files_are_made_again_only_for_changes_that_they_may_show(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config, _, distributor = await begin()
+    made: list[int] = []
+
+    def counted(snapshot: Snapshot) -> dict[str, str]:
+        made.append(snapshot.position)
+        return ssconf_values(snapshot)
+
+    monkeypatch.setattr(ssconf_writer, "ssconf_values", counted)
+    seen = []
+    for change in (
+        put(sample_instance(1)),
+        put(sample_instance(1, tags=("x",))),
+        put(sample_instance(1, name="other.example.com")),
+        put(sample_node(3, tags=("x",))),
+        put(sample_instance(1, name="other.example.com", tags=("y",))),
+        lambda draft: draft.remove(draft.instances[sample_instance(1).uuid]),
+        put(replace(config.snapshot.cluster, tags=("x",))),
+    ):
+        before = len(made)
+        await config.change(change)
+        await asyncio.sleep(2)
+        seen.append(len(made) > before)
+    assert seen == [True, False, True, True, False, True, True]
+    assert distributor.position == config.snapshot.position
     await distributor.close()
 
 
