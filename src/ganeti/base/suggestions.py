@@ -13,13 +13,27 @@ MOST = 300
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean NAME?` for the known word that is most like this one; empty without one."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
-
     if len(word) > LONGEST:
         return ""
-    wanted, lower = word.lower(), {one.lower(): one for one in known}
-    matches = get_close_matches(wanted, _likely(wanted, lower), n=1, cutoff=LIKENESS)
-    return f"; did you mean {lower[matches[0]]}?" if matches else ""
+    lower = {one.lower(): one for one in known}
+    match = _most_like(word.lower(), _likely(word.lower(), lower))
+    return f"; did you mean {lower[match]}?" if match is not None else ""
+
+
+def _most_like(word: str, known: Iterable[str]) -> str | None:
+    """Return what `difflib.get_close_matches` returns first; it compares all words in full, and each twice."""
+    from difflib import SequenceMatcher  # noqa: PLC0415 - only errors need it
+
+    matcher = SequenceMatcher(b=word)
+    best: tuple[float, str] | None = None
+    for one in known:
+        matcher.set_seq1(one)
+        least = LIKENESS if best is None else best[0]
+        if matcher.real_quick_ratio() >= least and matcher.quick_ratio() >= least:
+            ratio = matcher.ratio()
+            if ratio >= least and (best is None or (ratio, one) > best):
+                best = ratio, one
+    return None if best is None else best[1]
 
 
 def _likely(word: str, known: Iterable[str]) -> Iterable[str]:

@@ -1,9 +1,10 @@
 import difflib
-from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ganeti.base.suggestions import MOST, did_you_mean
+from ganeti.base.suggestions import LIKENESS, MOST, did_you_mean
 
 KNOWN = ("migrate", "modify", "remove")
 
@@ -26,18 +27,24 @@ def test_suggestion_is_the_most_similar_known_word(word: str, suggestion: str) -
 def test_suggestion_is_found_among_many_and_few_words_are_compared(
     monkeypatch: pytest.MonkeyPatch, typed: str
 ) -> None:
-    compared = list[int]()
-    real = difflib.get_close_matches
+    compared = list[str]()
+    real = difflib.SequenceMatcher.set_seq1
 
-    def counted(word: str, known: list[str], **rest: Any) -> list[str]:
-        compared.append(len(known))
-        return real(word, known, **rest)
+    def counted(matcher: difflib.SequenceMatcher[str], one: str) -> None:
+        compared.append(one)
+        real(matcher, one)
 
-    monkeypatch.setattr(difflib, "get_close_matches", counted)
+    monkeypatch.setattr(difflib.SequenceMatcher, "set_seq1", counted)
     known = [f"web{number}" for number in range(20_000)]
     assert did_you_mean(typed, known) in {
         "; did you mean web1234?",
         "; did you mean web12334?",
         "; did you mean web12345?",
     }
-    assert compared == [MOST]
+    assert len(compared) <= MOST + 1  # one is the empty word with which a matcher begins
+
+
+@given(st.text("abc1-.", max_size=8), st.lists(st.text("abc1-.", max_size=8), max_size=6))
+def test_suggestion_is_that_of_difflib(typed: str, known: list[str]) -> None:
+    best = difflib.get_close_matches(typed, known, n=1, cutoff=LIKENESS)
+    assert did_you_mean(typed, known) == (f"; did you mean {best[0]}?" if best else "")
