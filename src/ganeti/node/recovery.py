@@ -172,7 +172,7 @@ class NodeRecovery:
             raise _no_lease(instance) from None
         await self._watchdog.ensure()
         self._protected[instance.uuid] = self._clock.monotonic()
-        self._say_as_of(instance.uuid, instance.as_of)
+        self._as_of[instance.uuid] = max(self._as_of.get(instance.uuid, 0), instance.as_of)
         self._save()
 
     def _is_older(self, instance: InstanceSpec) -> bool:
@@ -188,9 +188,6 @@ class NodeRecovery:
         if self._protected.pop(instance.uuid, None) is not None:
             self._as_of.pop(instance.uuid, None)
             self._save()
-
-    def _say_as_of(self, uuid: str, position: int) -> None:
-        self._as_of[uuid] = max(self._as_of.get(uuid, 0), position)
 
     async def _while_valid(self, instance: InstanceSpec, work: Awaitable[Any]) -> Any:
         """Return the result of a start, which is cancelled when the lease ends; its own clean-up follows.
@@ -226,12 +223,11 @@ class NodeRecovery:
             for uuid, at in self._protected.items()
             if known_until is None or at > known_until
         }
-        as_of = dict(self._as_of)
-        for uuid in listed:
-            self._say_as_of(uuid, args.as_of)
-        self._as_of = {uuid: at for uuid, at in self._as_of.items() if uuid in kept | listed}
-        if is_renewed or kept | listed != self._protected or as_of != self._as_of:
-            self._protected = kept | listed
+        protected = kept | listed
+        as_of = {uuid: at for uuid, at in self._as_of.items() if uuid in protected}
+        as_of |= {uuid: max(as_of.get(uuid, 0), args.as_of) for uuid in listed}
+        if is_renewed or protected != self._protected or as_of != self._as_of:
+            self._protected, self._as_of = protected, as_of
             self._save()
         if is_renewed:
             self._renewed.set()

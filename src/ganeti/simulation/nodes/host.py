@@ -103,7 +103,7 @@ class HostCalls(NodeState):
         )
 
     def on_node_info(self, args: NodeInfoArgs) -> NodeInfo:
-        used = sum(guest.spec.memory for guest in self.guests.values())
+        used = sum([guest.spec.memory for guest in self.guests.values()])
         return NodeInfo(
             memory_total=self.memory,
             memory_free=self.memory - used,

@@ -31,7 +31,7 @@ from ganeti.rpc.procedures.commands import (
     OobArgs,
     ProgramsArgs,
 )
-from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_GROW
+from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_GROW, DiskArgs
 from ganeti.rpc.procedures.files import SsconfArgs
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.instances import (
@@ -44,9 +44,9 @@ from ganeti.rpc.procedures.instances import (
 )
 from ganeti.rpc.procedures.mastership import RegisterAnswer
 from ganeti.rpc.procedures.migration import (
-    MIGRATION_FINISH_TARGET,
     MIGRATION_RUN,
     FinishMigrationArgs,
+    MigrateArgs,
 )
 from ganeti.rpc.procedures.programs import OS_CREATE, OS_RENAME
 from ganeti.rpc.procedures.recovery import HEARTBEAT, RELAY_HEARTBEAT, HeartbeatResult, RelayArgs
@@ -360,35 +360,9 @@ class SimulatedNode(MirroredCalls, ModelNode):
         return EndWorkResult(ended=result.ended, unfinished=[*result.unfinished, *left])
 
     async def _take_time(self, procedure: Procedure[Any, Any], args: Any) -> None:
-        seconds = self._seconds(procedure.name, args)
-        if seconds:
+        rule = _SECONDS.get(procedure.name)
+        if rule is not None and (seconds := rule(self, args)):
             await asyncio.sleep(seconds)
-
-    def _seconds(self, name: str, args: Any) -> float:
-        times = self.world.durations
-        found: dict[str, Callable[[], float]] = {
-            INSTANCE_START.name: lambda: times.start_s,
-            INSTANCE_REBOOT.name: lambda: times.start_s,
-            INSTANCE_SHUTDOWN.name: lambda: (
-                times.stop_s if args.instance.uuid in self.guests else 0.0
-            ),
-            MIGRATION_RUN.name: lambda: (
-                times.migration_s + args.instance.memory / times.migration_mib_s
-            ),
-            MIGRATION_FINISH_TARGET.name: lambda: 0.0,
-            BLOCKDEV_CREATE.name: lambda: times.disk_create_s + _wiped(args.disk, times.wipe_mib_s),
-            BLOCKDEV_GROW.name: lambda: times.disk_create_s,
-            OS_CREATE.name: lambda: times.install_s,
-            FENCE_AGENT_RUN.name: lambda: (
-                times.power_cut_s if args.action == AgentAction.OFF else 0.0
-            ),
-            OOB_RUN.name: lambda: (
-                times.power_cut_s if args.command != OobCommand.POWER_STATUS else 0.0
-            ),
-            OS_RENAME.name: lambda: times.install_s / 10,
-        }
-        rule = found.get(name)
-        return rule() if rule else 0.0
 
     # --- the power of other nodes ---
 
@@ -463,6 +437,43 @@ class SimulatedNode(MirroredCalls, ModelNode):
         if disk.template == "plain":
             return self.groups.setdefault(str(disk.own_id[0]), SharedDirectory())
         return self.local if disk.template == "file" else self.shared
+
+
+def _stopping_s(node: SimulatedNode, args: ShutdownArgs) -> float:
+    return node.world.durations.stop_s if args.instance.uuid in node.guests else 0.0
+
+
+def _moving_s(node: SimulatedNode, args: MigrateArgs) -> float:
+    times = node.world.durations
+    return times.migration_s + args.instance.memory / times.migration_mib_s
+
+
+def _creating_s(node: SimulatedNode, args: DiskArgs) -> float:
+    times = node.world.durations
+    return times.disk_create_s + _wiped(args.disk, times.wipe_mib_s)
+
+
+def _cutting_s(node: SimulatedNode, args: FenceAgentArgs) -> float:
+    return node.world.durations.power_cut_s if args.action == AgentAction.OFF else 0.0
+
+
+def _powering_s(node: SimulatedNode, args: OobArgs) -> float:
+    return node.world.durations.power_cut_s if args.command != OobCommand.POWER_STATUS else 0.0
+
+
+_SECONDS: dict[str, Callable[[SimulatedNode, Any], float]] = {
+    INSTANCE_START.name: lambda node, _args: node.world.durations.start_s,
+    INSTANCE_REBOOT.name: lambda node, _args: node.world.durations.start_s,
+    INSTANCE_SHUTDOWN.name: _stopping_s,
+    MIGRATION_RUN.name: _moving_s,
+    BLOCKDEV_CREATE.name: _creating_s,
+    BLOCKDEV_GROW.name: lambda node, _args: node.world.durations.disk_create_s,
+    OS_CREATE.name: lambda node, _args: node.world.durations.install_s,
+    OS_RENAME.name: lambda node, _args: node.world.durations.install_s / 10,
+    FENCE_AGENT_RUN.name: _cutting_s,
+    OOB_RUN.name: _powering_s,
+}
+"""How long the work of a call takes."""
 
 
 def _wiped(disk: DiskSpec, rate: float) -> float:

@@ -23,7 +23,7 @@ from ganeti.node.repeats import Repeats
 from ganeti.placement.answers import Settings, answer
 from ganeti.placement.places import Rules
 from ganeti.recovery.grants import CopyRecord
-from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures import PROCEDURES
 from ganeti.rpc.procedures.agent import AgentInfo
 from ganeti.rpc.procedures.commands import (
@@ -206,20 +206,24 @@ class NodeState:
 
     def handlers(self) -> Handlers:
         """A handler for every procedure that has a method here."""
+        names = _procedures_of(type(self))  # type: ignore[arg-type]  # a class is hashable, whatever its objects are
         answer = self._answer
-        return {name: partial(answer, PROCEDURES[name]) for name in _procedures_of(type(self))}  # type: ignore[arg-type]  # a class is hashable, whatever its objects are
+        guards = guarded({name: partial(answer, PROCEDURES[name]) for name in names}, self.grants)
+        return {
+            name: partial(self._change, name, guards[name])
+            if PROCEDURES[name].changes
+            else guards[name]
+            for name in names
+        }
+
+    async def _change(self, name: str, handler: Handler, args: Any, call: Call) -> Any:
+        self._check_epoch(call)
+        return await self.repeats.wrap({name: handler})[name](args, call)
 
     async def _answer(self, procedure: Procedure[Any, Any], args: Any, call: Call) -> Any:
-        async def handle(args: Any, call: Call) -> Any:
-            await self._take_time(procedure, args)
-            self.call = call
-            return getattr(self, f"on_{procedure.name}")(args)
-
-        if procedure.changes:
-            self._check_epoch(call)
-        name = procedure.name
-        checked = guarded({name: handle}, self.grants)
-        return await self.repeats.wrap(checked)[name](args, call)
+        await self._take_time(procedure, args)
+        self.call = call
+        return getattr(self, f"on_{procedure.name}")(args)
 
     async def _take_time(self, procedure: Procedure[Any, Any], args: Any) -> None:
         """Return when the work is done whose effect then happens: here at once."""

@@ -28,13 +28,19 @@ class SharedSets:
         former: object,
         make: Callable[[], Mapping[str, str]],
     ) -> Mapping[str, str]:
-        """Return the set that another node has made of the same former one, or make it."""
+        """Return the set that another node has made of the same former one, or make it; the key has its checksum."""
         known = self._made.get(key)
         if known is None or known[0] is not former:
-            known = self._made[key] = (former, make())
+            made = make()
+            known = self._made[key] = (former, self._shared(key[2], made))
             while len(self._made) > self.KEPT:
                 del self._made[next(iter(self._made))]
         return known[1]
+
+    def _shared(self, checksum: str, made: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the set with the same content that another node has: nodes that differ once would do so for ever."""
+        same = (known for (_, _, one), (_, known) in self._made.items() if one == checksum)
+        return next(same, made)
 
 
 @dataclass
