@@ -81,7 +81,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.now
 
-    def call_soon(  # type: ignore[override]  # what callers use of a handle
+    def call_soon(  # type: ignore[override]  # a handle has more, which nothing uses
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> _Call:
         call = _Call(self, None, callback, args, context)
@@ -90,7 +90,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there are no threads
 
-    def call_at(  # type: ignore[override]
+    def call_at(  # type: ignore[override]  # as for call_soon
         self,
         when: float,
         callback: Callable[..., object],
@@ -102,7 +102,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         heappush(self._timers, (when, self._numbers, call))
         return call
 
-    def call_later(  # type: ignore[override]
+    def call_later(  # type: ignore[override]  # as for call_soon
         self,
         delay: float,
         callback: Callable[..., object],
