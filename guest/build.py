@@ -37,6 +37,8 @@ OTHER_DISKS = ("virtio_scsi", "sd_mod", "ata_piix")
 FAULTS = ("pvpanic_mmio",)
 # For tests whose virtual machine has files of its own (tests/support/node_vm.py).
 FILE_SYSTEMS = ("ext4",)
+# For guests with memory to be added while they run; the system loads it if it sees the device.
+MEMORY = ("virtio_mem",)
 # For machines that are reset by their watchdog; whoever starts one says with which parameters.
 WATCHDOGS = ("softdog",)
 # For machines that are nodes with volume groups (src/ganeti/vcluster/machine_image.py); in a file of their own.
@@ -191,6 +193,7 @@ def ramdisk(busybox: bytes, kernel: Kernel) -> bytes:
         ("other-disks", OTHER_DISKS),
         ("file-systems", FILE_SYSTEMS),
         ("faults", FAULTS),
+        ("memory", MEMORY),
         ("watchdogs", WATCHDOGS),
     ):
         modules = kernel.load_order(names)

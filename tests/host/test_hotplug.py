@@ -19,6 +19,7 @@ from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import run
 from ganeti.hypervisor.hotplug import incoming_instance
+from ganeti.hypervisor.kvm import devices, processors
 from ganeti.hypervisor.kvm.acceleration import Acceleration
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.monitor import Monitor
@@ -325,6 +326,90 @@ async def test_a_nic_is_connected_elsewhere_and_gets_another_address_while_the_g
     assert node.record(instance).taps == (tap,)
     await node.driver.stop(instance, 0)
     assert tap not in [name for _, name in socket.if_nameindex()]
+
+
+ENABLE = "for cpu in /sys/devices/system/cpu/cpu[1-9]/online; do echo 1 >$cpu; done"
+ONLINE = "echo online=$(cat /sys/devices/system/cpu/online)"
+
+
+@pytest.mark.parametrize("machine", ["pc", pytest.param("q35", marks=pytest.mark.soak)])
+async def test_processors_come_and_move_with_the_guest(
+    nodes: list[Node], guest: Path, tmp_path: Path, machine: str
+) -> None:
+    """A guest with two processors gets two more; disks have as many queues as it had processors at its start."""
+    here, there = nodes
+    plain, system = installed(guest, tmp_path, machine_version=machine, max_vcpus=4)
+    instance = msgspec.structs.replace(plain, vcpus=2)
+    await here.boot(instance, system)
+    assert await here.driver.hotplug.set_vcpus(instance, 3) == 3
+    await here.waits_for(instance, f"{ENABLE}; {ONLINE}", "online=0-2")
+    with pytest.raises(HypervisorError, match="can have 2 to 4 processors"):
+        await here.driver.hotplug.set_vcpus(instance, 1)
+
+    wanted = msgspec.structs.replace(instance, vcpus=3)
+    await migrate(here, there, wanted, {instance.disks[0].uuid: system})
+    assert [one.vcpus for one in await there.driver.running()] == [3]
+    await there.waits_for(instance, ONLINE, "online=0-2")
+    assert await there.driver.hotplug.set_vcpus(wanted, 4) == 4
+    await there.waits_for(instance, f"{ENABLE}; {ONLINE}", "online=0-3")
+    await migrate(there, here, wanted, {instance.disks[0].uuid: system})
+    assert [one.vcpus for one in await here.driver.running()] == [4]
+    await here.waits_for(instance, ONLINE, "online=0-3")
+
+
+async def test_processors_go_from_a_running_guest(
+    nodes: list[Node], guest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = nodes[0]
+    instance, system = installed(guest, tmp_path, max_vcpus=3)
+    await node.boot(instance, system)
+    assert await node.driver.hotplug.set_vcpus(instance, 3) == 3
+    await node.waits_for(instance, f"{ENABLE}; {ONLINE}", "online=0-2")
+    if node.record(instance).accelerator in processors.NOT_REMOVED_FROM:
+        with pytest.raises(HypervisorError, match="keeps its 3 processors until its next start"):
+            await node.driver.hotplug.set_vcpus(instance, 1)
+        monkeypatch.setattr(processors, "NOT_REMOVED_FROM", ())
+    assert await node.driver.hotplug.set_vcpus(instance, 1) == 1
+    await node.waits_for(instance, ONLINE, r"online=0\r")
+    assert node.record(instance).added_cpus == ()
+
+
+async def test_a_confined_guest_gets_a_processor(
+    nodes: list[Node], guest: Path, tmp_path: Path
+) -> None:
+    node = nodes[0]
+    confined = {"security_model": "user", "security_domain": "nobody", "use_chroot": True}
+    instance, system = installed(guest, tmp_path, **confined, max_vcpus=2, cpu_mask="0")
+    await node.boot(instance, system)
+    assert await node.driver.hotplug.set_vcpus(instance, 2) == 2
+    await node.waits_for(instance, f"{ENABLE}; {ONLINE}", "online=0-1")
+    tasks = Path(f"/proc/{node.record(instance).pid}/task").iterdir()
+    assert {frozenset(os.sched_getaffinity(int(task.name))) for task in tasks} == {frozenset((0,))}
+
+
+async def test_a_guest_that_keeps_its_processor_keeps_it_in_the_record(
+    nodes: list[Node], guest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its kernel has no ACPI, so it sees no request."""
+    monkeypatch.setattr(devices, "LET_GO_S", 3.0)
+    monkeypatch.setattr(processors, "NOT_REMOVED_FROM", ())
+    here, there = nodes
+    instance, system = installed(guest, tmp_path, max_vcpus=3)
+    args = f"{instance.hvparams['kernel_args']} acpi=off"
+    instance = msgspec.structs.replace(
+        instance, hvparams={**instance.hvparams, "kernel_args": args}
+    )
+    await here.boot(instance, system)
+    hotplug = here.driver.hotplug
+    assert await hotplug.set_vcpus(instance, 3) == 3
+    record = here.record(instance)
+    with pytest.raises(HypervisorError, match="did not release processor 2 within"):
+        await hotplug.set_vcpus(instance, 1)
+    assert here.record(instance) == record
+    assert [one.vcpus for one in await here.driver.running()] == [3]
+    await migrate(here, there, instance, {instance.disks[0].uuid: system})
+    assert there.record(instance).added_cpus == (1, 2)
+    await there.waits_for(instance, "echo alive", "alive")
 
 
 async def test_the_guest_gives_memory_back_and_takes_that_with_it(

@@ -8,7 +8,9 @@ from msgspec.structs import replace
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.hotplug import Hotplug, with_disk, with_nic, without_disk, without_nic
 from ganeti.model.hypervisor_param import EMPTY_DRIVE
+from ganeti.model.hypervisors.kvm import MOST_CPUS
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from ganeti.rpc.procedures.devices import GuestLimits
 
 Change = Callable[[InstanceSpec], InstanceSpec]
 
@@ -28,6 +30,10 @@ class FakeHotplug(Hotplug):
         except HypervisorError as err:
             return [err.message]
         return []
+
+    async def limits(self, instance: InstanceSpec) -> GuestLimits:
+        is_here = self._change(instance, lambda guest: guest)
+        return GuestLimits(least_vcpus=1, most_vcpus=MOST_CPUS) if is_here else GuestLimits()
 
     async def add_disk(self, instance: InstanceSpec, disk: DiskSpec, path: str) -> None:
         self._meet("add_disk")
@@ -68,6 +74,11 @@ class FakeHotplug(Hotplug):
 
         self._change(instance, with_medium)
         return has_drive
+
+    async def set_vcpus(self, instance: InstanceSpec, count: int) -> int:
+        self._meet("set_vcpus")
+        is_here = self._change(instance, lambda guest: replace(guest, vcpus=count))
+        return count if is_here else 0
 
     async def set_memory(self, instance: InstanceSpec, memory_mib: int) -> int:
         self._meet("set_memory")

@@ -6,10 +6,11 @@ from msgspec.structs import replace
 
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from ganeti.rpc.procedures.devices import GuestLimits
 
 
 class Hotplug(abc.ABC):
-    """Disks, NICs and memory of running guests.
+    """Disks, NICs, processors and memory of running guests.
 
     Every operation may be repeated: adding an existing device, or removing a missing one, succeeds. Every change of a
     guest that does not run here succeeds as well: its next start follows the configuration. A failed change leaves
@@ -19,6 +20,10 @@ class Hotplug(abc.ABC):
     @abc.abstractmethod
     async def obstacles(self, instance: InstanceSpec) -> list[str]:
         """Return the reasons against a change of the guest now, a sentence each; empty if none, or if it is down."""
+
+    @abc.abstractmethod
+    async def limits(self, instance: InstanceSpec) -> GuestLimits:
+        """Return what the guest can have without a restart; nothing if it does not run here."""
 
     @abc.abstractmethod
     async def add_disk(self, instance: InstanceSpec, disk: DiskSpec, path: str) -> None:
@@ -48,6 +53,10 @@ class Hotplug(abc.ABC):
 
         Return False if the running guest has no such drive: it gets one at its next start.
         """
+
+    @abc.abstractmethod
+    async def set_vcpus(self, instance: InstanceSpec, count: int) -> int:
+        """Add or remove processors until the guest has `count`; return `count`, 0 if it does not run here."""
 
     @abc.abstractmethod
     async def set_memory(self, instance: InstanceSpec, memory_mib: int) -> int:

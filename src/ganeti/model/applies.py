@@ -5,6 +5,9 @@ from enum import Enum
 from ganeti.model.hypervisor_param import CD_DRIVES
 from ganeti.model.params import BACKEND_PARAMS
 
+_AMOUNTS = frozenset(("vcpus",))
+"""Backend parameters that a running guest can get at once."""
+
 
 class Applies(Enum):
     """The time at which the running guest gets the change."""
@@ -18,6 +21,8 @@ class Applies(Enum):
 
 def of_backend(name: str) -> Applies:
     """Return when a backend parameter applies."""
+    if name in _AMOUNTS:
+        return Applies.BY_HOTPLUG
     return Applies.AT_START if BACKEND_PARAMS[name].reaches_guest else Applies.NOW
 
 

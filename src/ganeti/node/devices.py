@@ -14,17 +14,22 @@ from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.devices import (
     HOTPLUG_DISK,
+    HOTPLUG_LIMITS,
     HOTPLUG_MEDIUM,
     HOTPLUG_NIC,
     HOTPLUG_OBSTACLES,
     INSTANCE_MEMORY,
+    INSTANCE_VCPUS,
     DeviceAction,
     DiskChangeArgs,
+    GuestLimits,
     MediumArgs,
     MediumResult,
     MemoryArgs,
     MemoryResult,
     NicChangeArgs,
+    VcpusArgs,
+    VcpusResult,
 )
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.instances import InstanceArgs
@@ -38,9 +43,11 @@ def handlers(
     devices = _Devices(hypervisors, device, locks)
     return {
         HOTPLUG_OBSTACLES.name: devices.obstacles,
+        HOTPLUG_LIMITS.name: devices.limits,
         HOTPLUG_DISK.name: devices.change_disk,
         HOTPLUG_NIC.name: devices.change_nic,
         HOTPLUG_MEDIUM.name: devices.change_medium,
+        INSTANCE_VCPUS.name: devices.set_vcpus,
         INSTANCE_MEMORY.name: devices.set_memory,
     }
 
@@ -66,6 +73,9 @@ class _Devices:
         except HypervisorError as err:
             return [err.message]
         return await hotplug.obstacles(args.instance)
+
+    async def limits(self, args: InstanceArgs, _call: Call) -> GuestLimits:
+        return await self._hotplug(args.instance).limits(args.instance)
 
     async def change_disk(self, args: DiskChangeArgs, _call: Call) -> Nothing:
         instance, disk = args.instance, args.disk
@@ -108,6 +118,12 @@ class _Devices:
         async with self.locks.of(args.instance.name):
             is_changed = await hotplug.change_medium(args.instance, args.drive)
         return MediumResult(is_changed=is_changed)
+
+    async def set_vcpus(self, args: VcpusArgs, _call: Call) -> VcpusResult:
+        hotplug = self._hotplug(args.instance)
+        async with self.locks.of(args.instance.name):
+            vcpus = await hotplug.set_vcpus(args.instance, args.vcpus)
+        return VcpusResult(vcpus=vcpus)
 
     async def set_memory(self, args: MemoryArgs, _call: Call) -> MemoryResult:
         hotplug = self._hotplug(args.instance)

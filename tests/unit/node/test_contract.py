@@ -43,15 +43,20 @@ from ganeti.rpc.procedures.commands import (
 from ganeti.rpc.procedures.consoles import CONSOLE_OPEN, ConsoleArgs
 from ganeti.rpc.procedures.devices import (
     HOTPLUG_DISK,
+    HOTPLUG_LIMITS,
     HOTPLUG_MEDIUM,
     HOTPLUG_NIC,
     HOTPLUG_OBSTACLES,
     INSTANCE_MEMORY,
+    INSTANCE_VCPUS,
     DeviceAction,
     DiskChangeArgs,
+    GuestLimits,
     MediumArgs,
     MemoryArgs,
     NicChangeArgs,
+    VcpusArgs,
+    VcpusResult,
 )
 from ganeti.rpc.procedures.disks import (
     BLOCKDEV_ASSEMBLE,
@@ -884,6 +889,8 @@ async def test_what_runs_is_asked_of_hypervisors_that_the_node_has(bench: Bench)
         (MIGRATION_INFO, InstanceArgs(instance=unknown)),
         (MIGRATION_FINISH_SOURCE, FinishMigrationArgs(instance=unknown, success=True)),
         (HOTPLUG_MEDIUM, MediumArgs(instance=unknown, drive="cdrom_image_path")),
+        (HOTPLUG_LIMITS, InstanceArgs(instance=unknown)),
+        (INSTANCE_VCPUS, VcpusArgs(instance=unknown, vcpus=1)),
         (INSTANCE_MEMORY, MemoryArgs(instance=unknown, memory=1)),
     ]
     for procedure, args in calls:
@@ -952,6 +959,7 @@ async def test_kvm_answers_about_guests_that_are_down(bench: Bench) -> None:
     assert problem.startswith("NIC 3: the bridge 'no-such-bridge' does not exist")
     memory = await bench.node.call(INSTANCE_MEMORY, MemoryArgs(instance=spec, memory=64))
     assert memory.memory == 0
+    assert (await bench.node.call(INSTANCE_VCPUS, VcpusArgs(instance=spec, vcpus=2))).vcpus == 0
 
 
 async def test_nvram_goes_with_its_instance(bench: Bench) -> None:
@@ -1022,6 +1030,24 @@ async def test_a_running_guest_gets_nics_and_gives_them_up(bench: Bench) -> None
     for _ in range(2):
         assert await change(DeviceAction.REMOVE) == ""
         assert await nics() == ()
+
+
+async def test_a_running_guest_gets_processors_and_gives_them_up(bench: Bench) -> None:
+    spec = bench.spec()
+
+    async def change(vcpus: int) -> int:
+        args = VcpusArgs(instance=spec, vcpus=vcpus)
+        answer: VcpusResult = await bench.node.call(INSTANCE_VCPUS, args)
+        return answer.vcpus
+
+    assert await change(4) == 0, "nothing to change"
+    assert await bench.on_guest(HOTPLUG_LIMITS, spec) == GuestLimits()
+    await bench.start(spec)
+    limits = await bench.on_guest(HOTPLUG_LIMITS, spec)
+    assert limits.least_vcpus <= spec.vcpus < limits.most_vcpus
+    for vcpus in (4, 4, 2, spec.vcpus):
+        assert await change(vcpus) == vcpus
+        assert (await bench.on_guest(INSTANCE_INFO, spec)).vcpus == vcpus
 
 
 async def test_media_and_memory_of_a_running_guest_change(bench: Bench) -> None:

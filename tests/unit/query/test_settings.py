@@ -91,7 +91,7 @@ def test_group_layer_is_between_cluster_and_instance() -> None:
 
 def test_setting_says_when_a_running_guest_follows() -> None:
     of = changed(own={"hypervisor": "kvm"})
-    assert setting(of, "instance", "custom_beparams", "vcpus").applies == Applies.AT_START.value
+    assert setting(of, "instance", "custom_beparams", "vcpus").applies == Applies.BY_HOTPLUG.value
     assert setting(of, "instance", "custom_beparams", "auto_balance").applies == Applies.NOW.value
     assert setting(of, "instance", "custom_hvparams", "cdrom_image_path").applies == "hotplug"
     assert setting(of, "instance", "custom_hvparams", "cpu_type").applies == "start"

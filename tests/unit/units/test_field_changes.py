@@ -6,9 +6,9 @@ from ganeti.model.applies import Applies
 from ganeti.units.instance.field_changes import FieldChange, waiting
 
 CHANGES = [
-    FieldChange("be", "vcpus", 2, Applies.AT_START),
+    FieldChange("be", "vcpus", 2, Applies.BY_HOTPLUG),
     FieldChange("be", "auto_balance", False, Applies.NOW),
-    FieldChange("hv", "cdrom_image_path", "/srv/a.iso", Applies.AT_START),
+    FieldChange("hv", "cdrom_image_path", "/srv/a.iso", Applies.BY_HOTPLUG),
     FieldChange("nic.mac", "0", "aa:00:00:00:00:01", Applies.BY_HOTPLUG),
     FieldChange("nic.1", "", "remove", Applies.BY_HOTPLUG),
     FieldChange("nic.1", "", "add:…", Applies.BY_HOTPLUG),
@@ -17,19 +17,20 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(
-    ("is_hot", "media", "names"),
+    ("has_devices", "at_once", "names"),
     [
         (True, (), ("be/vcpus", "hv/cdrom_image_path")),
-        (True, ("cdrom_image_path",), ("be/vcpus",)),
+        (True, ("hv/cdrom_image_path",), ("be/vcpus",)),
+        (False, ("be/vcpus",), ("hv/cdrom_image_path", "nic.mac/0", "nic.1")),
         (False, (), ("be/vcpus", "hv/cdrom_image_path", "nic.mac/0", "nic.1")),
     ],
 )
 def test_what_waits_for_the_next_start_is_reported_once(
-    is_hot: bool,
-    media: tuple[str, ...],
+    has_devices: bool,
+    at_once: tuple[str, ...],
     names: tuple[str, ...],
 ) -> None:
-    assert waiting(CHANGES, is_hot=is_hot, media=media) == names
+    assert waiting(CHANGES, has_devices=has_devices, at_once=at_once) == names
 
 
 def test_clients_know_changes_by_their_labels() -> None:

@@ -516,3 +516,75 @@ async def test_a_change_that_fails_puts_the_old_cd_back(
     await master.nothing_is_left()
     assert _in_the_drive(world, uuid) == EMPTY
     assert master.instance(NAME).hvparams["cdrom_image_path"] == EMPTY
+
+
+def _vcpus_of_guest(master: Master, uuid: str) -> int:
+    return master.world.node(1).guests[uuid].spec.vcpus
+
+
+async def test_a_running_guest_gets_processors_at_once_if_it_has_room(
+    master: Master, world: World
+) -> None:
+    uuid = await instance(master)
+    view = await master.run(modify(beparams={"vcpus": 4}, hotplug=True))
+    assert ["runtime_vcpus", 4] in succeeded(view)
+    assert "next start" not in said(view)
+    assert _vcpus_of_guest(master, uuid) == 4
+    less = await master.run(modify(beparams={"vcpus": 2}, hotplug_if_possible=True))
+    assert "next start" not in said(less)
+    assert _vcpus_of_guest(master, uuid) == 2
+    later = await master.run(modify(beparams={"vcpus": 3}))
+    assert "be/vcpus takes effect at the next start" in said(later)
+    back = await master.run(modify(beparams={"vcpus": 2}))
+    assert "next start" not in said(back), "the guest has two"
+    assert _vcpus_of_guest(master, uuid) == 2
+    check(master)
+
+
+async def test_a_guest_without_room_gets_processors_at_its_next_start(
+    master: Master, world: World
+) -> None:
+    uuid = await instance(master)
+    world.node(1).guests_may_have_vcpus = 2
+    _, (text, code) = failed(await master.run(modify(beparams={"vcpus": 4}, hotplug=True)))
+    assert (code, "can have 1 to 2 processors, not 4" in text) == ("wrong_state", True)
+    assert master.instance(NAME).beparams.get("vcpus", 1) == 1
+    changes: dict[str, Any] = {"beparams": {"vcpus": 4}, "nics": [["add", -1, {}]]}
+    view = await master.run(modify(**changes, hotplug_if_possible=True))
+    succeeded(view)
+    assert "be/vcpus takes effect at the next start" in said(view)
+    assert "nic.1 takes" not in said(view)
+    assert (_vcpus_of_guest(master, uuid), master.instance(NAME).beparams["vcpus"]) == (1, 4)
+    check(master)
+
+
+async def test_processors_wait_while_something_stands_in_the_way(master: Master) -> None:
+    uuid = await instance(master)
+    master.world.node(1).hotplug_obstacles = ["the guest has no ACPI"]
+    failed(await master.run(modify(beparams={"vcpus": 4}, hotplug=True)))
+    view = await master.run(modify(beparams={"vcpus": 4}, hotplug_if_possible=True))
+    assert "be/vcpus takes effect at the next start" in said(view)
+    assert _vcpus_of_guest(master, uuid) == 1
+
+
+async def test_the_policy_bounds_processors_of_running_guests(master: Master) -> None:
+    uuid = await instance(master)
+    name, _ = failed(await master.run(modify(beparams={"vcpus": 300}, hotplug=True)))
+    assert (name, _vcpus_of_guest(master, uuid)) == ("OpPrereqError", 1)
+
+
+@pytest.mark.requirement("G11")
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("number", [1, 2])
+async def test_a_change_that_fails_gives_the_guest_its_processors_back(
+    master: Master, number: int, fault: Fault
+) -> None:
+    uuid = await instance(master)
+    master.rpc.fail(number, fault)
+    op = modify(beparams={"vcpus": 3}, hotplug=True, runtime_mem=400)
+    failed(await master.run(op))
+    assert master.rpc.acts()[:number] == ["instance_vcpus", "instance_memory"][:number]
+    await master.nothing_is_left()
+    assert _vcpus_of_guest(master, uuid) == 1
+    assert master.instance(NAME).beparams.get("vcpus", 1) == 1
+    check(master)

@@ -38,13 +38,17 @@ _LAST = -1
     *JOB_OPTIONS,
 )  # fmt: skip
 def modify(args: argparse.Namespace) -> int:
-    """Change an instance: parameters, disks, network interfaces, the running guest's memory.
+    """Change an instance: parameters, disks, network interfaces, the running guest's processors and memory.
 
     Disks and interfaces are identified by index, name or UUID. The index -1 (as in --disk -1:remove) is the
     last device; for add it is the position after the last device. Changes are made in the given order.
 
     -H cdrom_image_path=FILE changes the CD of a running guest at once; an empty value ejects it. A
     guest that was started with the value 'empty' has an empty drive.
+
+    -B vcpus=N also changes the processors of a running guest, up to the hypervisor parameter max_vcpus of
+    its start. Processors of its start remain until the next one. A guest whose system does not use new
+    processors by itself needs: echo 1 >/sys/devices/system/cpu/cpuN/online
 
     A detached disk keeps its data and belongs to no instance. It can be attached, by name or UUID, to an
     instance on the same nodes. 'gnt-cluster verify' lists detached disks.

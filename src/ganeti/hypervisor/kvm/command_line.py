@@ -102,7 +102,7 @@ def qemu_command(instance: InstanceSpec, resolved: Resolved) -> list[str]:
         *("-name", option(guest=instance.name)),
         *("-uuid", instance.uuid),
         *machine_words(resolved.machine, resolved.hvparams, resolved.firmware),
-        *("-accel", accelerator_option(resolved.accelerator, instance)),
+        *("-accel", accelerator_option(resolved.accelerator, instance, resolved.hvparams)),
         *cpu_words(instance, resolved.hvparams),
         *memory_words(instance, resolved.accelerator, resolved.hvparams),
         *clock_words(resolved.hvparams),

@@ -39,7 +39,7 @@ from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.params import Params
 
 _NO_BACKEND = DiskBackend("", is_block=False, direct=False)
-_TOPOLOGY = ("cpu_sockets", "cpu_cores", "cpu_threads")
+_TOPOLOGY = ("cpu_sockets", "cpu_cores", "cpu_threads", "max_vcpus")
 """They would not fit fewer processors."""
 
 
@@ -133,7 +133,7 @@ def drill_command(guest: DrillGuest, flash: Firmware | None = None) -> list[str]
         *machine_words(machine, hvparams, flash),
         # The firmware uses the serial console, too.
         *("-machine", option(graphics=False)),
-        *("-accel", accelerator_option(accel, instance)),
+        *("-accel", accelerator_option(accel, instance, hvparams)),
         *cpu_words(instance, hvparams),
         *memory_words(instance, accel, hvparams),
         *clock_words(hvparams),

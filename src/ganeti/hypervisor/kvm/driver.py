@@ -216,6 +216,7 @@ class KvmHypervisor(Hypervisor):
         return MigrationInfo(
             instance=guest.instance,
             slots=guest.record.slots,
+            added_cpus=guest.record.added_cpus,
             memory=guest.record.memory,
             machine=guest.record.machine,
             qemu_version=guest.record.qemu_version,
@@ -247,6 +248,7 @@ class KvmHypervisor(Hypervisor):
                     machine=info.machine,
                     is_incoming=True,
                     slots=info.slots,
+                    added_cpus=info.added_cpus,
                     memory=info.memory,
                     resume=info.running,
                 )
@@ -336,7 +338,7 @@ class KvmHypervisor(Hypervisor):
             uuid=instance.uuid,
             hypervisor=self.name,
             memory=guest.memory,
-            vcpus=instance.vcpus,
+            vcpus=guest.vcpus,
             state=state,
             cpu_time_s=self._guests.cpu_time_s(guest),
         )

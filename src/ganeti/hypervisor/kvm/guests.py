@@ -21,12 +21,13 @@ from ganeti.hypervisor.kvm.confinement import Confined, Confinement
 from ganeti.hypervisor.kvm.disks import resolve_disks
 from ganeti.hypervisor.kvm.display import Spice, has_spice, vnc_socket
 from ganeti.hypervisor.kvm.firmware import prepare
-from ganeti.hypervisor.kvm.machine import Firmware
+from ganeti.hypervisor.kvm.machine import Firmware, most_vcpus
 from ganeti.hypervisor.kvm.monitor import MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.network import make_taps, remove_taps, tap_names
 from ganeti.hypervisor.kvm.passwords import set_passwords
 from ganeti.hypervisor.kvm.pci_slots import initial_slots
 from ganeti.hypervisor.kvm.pinning import pin
+from ganeti.hypervisor.kvm.positions import plug
 from ganeti.hypervisor.kvm.processes import Processes
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, all_guest_files, boot_id
 from ganeti.hypervisor.kvm.validation import spice_address
@@ -63,6 +64,16 @@ class Guest:
         """MiB that the guest may use."""
         return self.record.memory or self.record.instance.memory
 
+    @property
+    def vcpus(self) -> int:
+        """The processors that the guest has."""
+        return self.record.instance.vcpus + len(self.record.added_cpus)
+
+    @property
+    def most_vcpus(self) -> int:
+        """The processors that the guest can have until its next start."""
+        return most_vcpus(self.instance, complete(self.instance.hvparams))
+
     def own(self, what: str) -> "Guest":
         """Return the guest; HypervisorError if upstream started it, with other names of devices."""
         if self.record.is_adopted:
@@ -97,6 +108,8 @@ class Launch:
     resume: bool = True
     slots: Mapping[str, int] | None = None
     """The slots of an incoming guest's devices; None for a new one."""
+    added_cpus: Sequence[int] = ()
+    """The positions of an incoming guest's processors that were added since its start."""
     memory: int = 0
 
     @property
@@ -256,9 +269,10 @@ class Guests:
     async def _make_ready(self, guest: Guest, hvparams: Params) -> None:
         """Return the commands for a new QEMU before the guest's first instruction."""
         await set_passwords(self._paths, hvparams, guest.ask)
-        mask, instance = str(hvparams["cpu_mask"]), guest.instance
-        await pin(guest.ask, guest.record.pid, mask, instance.vcpus)
-        socket = vnc_socket(instance, hvparams)
+        for position in guest.record.added_cpus:
+            await plug(guest.ask, position)
+        await pin(guest.ask, guest.record.pid, str(hvparams["cpu_mask"]), guest.vcpus)
+        socket = vnc_socket(guest.instance, hvparams)
         if socket is not None:
             socket.chmod(0o600)
 
@@ -378,6 +392,7 @@ def _new_record(what: Launch, resolved: Resolved, argv: Sequence[str]) -> Record
         boot_id=boot_id(),
         taps=tuple(resolved.taps),
         slots=dict(resolved.slots),
+        added_cpus=tuple(what.added_cpus),
         memory=what.memory,
         is_incoming=what.is_incoming,
         resume=what.resume,

@@ -26,6 +26,15 @@ from ganeti.hypervisor.kvm.command_line import (
     nic_queues,
     node_name,
 )
+from ganeti.hypervisor.kvm.devices import (
+    LOOK_EVERY_S,
+    check,
+    device_names,
+    has_device,
+    may_have_device,
+    obstacles_of,
+    unplug,
+)
 from ganeti.hypervisor.kvm.disks import resolve_disks
 from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
 from ganeti.hypervisor.kvm.images import EMPTY
@@ -33,17 +42,14 @@ from ganeti.hypervisor.kvm.media import change_medium
 from ganeti.hypervisor.kvm.monitor import CommandRefused
 from ganeti.hypervisor.kvm.network import connect_tap, make_taps, remove_taps, tap_name
 from ganeti.hypervisor.kvm.pci_slots import device_id, free_slot
+from ganeti.hypervisor.kvm.processors import Processors
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.hypervisor.kvm.taps import disconnect_commands, open_tap, open_vhost
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.model.limits import MAX_DISKS, MAX_NICS
+from ganeti.rpc.procedures.devices import GuestLimits
 
 MIB = 1024 * 1024
-LET_GO_S = 60.0
-"""The time for a guest to release a device."""
-ASK_AGAIN_S = 5.0
-"""A booting guest ignores the request to release a device, so the request is repeated."""
-LOOK_EVERY_S = 0.1
 CLOSE_S = 10.0
 """The time for QEMU to close a disk whose device is gone."""
 BALLOON_S = 10.0
@@ -58,29 +64,20 @@ class KvmHotplug(Hotplug):
 
     def __init__(self, paths: Paths, run: Run, guests: Guests) -> None:
         self._paths, self._run, self._guests = paths, run, guests
+        self._processors = Processors(guests)
 
     async def obstacles(self, instance: InstanceSpec) -> list[str]:
         guest = self._guests.peek(self._guests.files(instance.uuid))
-        if guest is None:
-            return []
-        problems = []
-        if not complete(guest.instance.hvparams)["acpi"]:
-            problems.append("the guest has no ACPI (acpi=false), which hotplug requires")
-        status = await guest.status()
-        if status != "running":
-            problems.append(f"the guest is paused (QEMU reports {status}), so it cannot answer")
-        if guest.record.is_incoming:
-            problems.append("the guest's migration is not finished")
-        return problems
+        return [] if guest is None else await obstacles_of(guest)
 
     async def add_disk(self, instance: InstanceSpec, disk: DiskSpec, path: str) -> None:
         async with self._guest(instance) as guest:
             if guest is None:
                 return
-            await self._check(guest)
+            await check(guest)
             if complete(guest.instance.hvparams)["disk_type"] == "ide":
                 raise HypervisorError("IDE disks (disk_type=ide) cannot be hotplugged")
-            if await self._has(guest, "disk", disk.uuid):
+            if await has_device(guest, device_id("disk", disk.uuid)):
                 return
             await self._add_disk(self._record_disk(guest, disk), disk, path)
 
@@ -88,7 +85,7 @@ class KvmHotplug(Hotplug):
         async with self._guest(instance) as guest:
             if guest is None:
                 return
-            await self._unplug(guest, "disk", disk.uuid, f"disk {disk.index}")
+            await unplug(guest, device_id("disk", disk.uuid), f"disk {disk.index}")
             await self._drop_nodes(guest, disk)
             self._forget(guest, without_disk(guest.instance, disk.uuid), disk.uuid)
 
@@ -105,8 +102,8 @@ class KvmHotplug(Hotplug):
         async with self._guest(instance) as guest:
             if guest is None:
                 return
-            await self._check(guest)
-            if not await self._has(guest, "nic", nic.uuid):
+            await check(guest)
+            if not await has_device(guest, device_id("nic", nic.uuid)):
                 await self._add_nic(guest, nic)
 
     async def remove_nic(self, instance: InstanceSpec, nic: NicSpec) -> None:
@@ -127,7 +124,7 @@ class KvmHotplug(Hotplug):
                 await connect_tap(self._run, self._tap(nic), nic, guest.instance, self._paths.etc)
                 self._change(guest, with_nic(guest.instance, nic))
                 return
-            await self._check(guest)
+            await check(guest)
             try:
                 await self._add_nic(await self._remove_nic(guest, present), nic)
             except HypervisorError as err:
@@ -151,6 +148,16 @@ class KvmHotplug(Hotplug):
             self._change(guest, replace(guest.instance, hvparams=own))
             return True
 
+    async def limits(self, instance: InstanceSpec) -> GuestLimits:
+        guest = self._guests.peek(self._guests.files(instance.uuid))
+        if guest is None or guest.record.is_adopted:
+            return GuestLimits()
+        return GuestLimits(least_vcpus=guest.instance.vcpus, most_vcpus=guest.most_vcpus)
+
+    async def set_vcpus(self, instance: InstanceSpec, count: int) -> int:
+        async with self._guest(instance) as guest:
+            return 0 if guest is None else await self._processors.set_count(guest, count)
+
     async def set_memory(self, instance: InstanceSpec, memory_mib: int) -> int:
         async with self._guest(instance) as guest:
             if guest is None:
@@ -171,7 +178,7 @@ class KvmHotplug(Hotplug):
 
         A guest may have released a device long after the request was abandoned.
         """
-        present = await self._devices(guest)
+        present = await device_names(guest)
         spec = guest.instance
         for disk in spec.disks:
             if device_id("disk", disk.uuid) not in present:
@@ -180,7 +187,7 @@ class KvmHotplug(Hotplug):
         for nic in spec.nics:
             if device_id("nic", nic.uuid) not in present:
                 guest = await self._drop_nic(guest, nic)
-        return guest
+        return self._processors.reconciled(guest, present)
 
     # --- disks and NICs ----------------------------------------------------------------------
 
@@ -188,7 +195,7 @@ class KvmHotplug(Hotplug):
         try:
             await self._plug_disk(guest, disk, path)
         except BaseException:
-            if not await self._may_have(guest, "disk", disk.uuid):
+            if not await may_have_device(guest, device_id("disk", disk.uuid)):
                 with contextlib.suppress(HypervisorError):  # the next attempt repeats this first
                     await self._drop_nodes(guest, disk)
                 self._forget(guest, without_disk(guest.instance, disk.uuid), disk.uuid)
@@ -245,7 +252,7 @@ class KvmHotplug(Hotplug):
         try:
             await self._plug_nic(guest, nic, slot)
         except BaseException:
-            if not await self._may_have(guest, "nic", nic.uuid):
+            if not await may_have_device(guest, device_id("nic", nic.uuid)):
                 await self._drop_nic(guest, nic)
             raise
 
@@ -271,13 +278,13 @@ class KvmHotplug(Hotplug):
         await guest.ask("device_add", nic_device(nic, hvparams, guest.record.machine, slot))
 
     async def _remove_nic(self, guest: Guest, nic: NicSpec) -> Guest:
-        await self._unplug(guest, "nic", nic.uuid, f"NIC {nic.index}")
+        await unplug(guest, device_id("nic", nic.uuid), f"NIC {nic.index}")
         return await self._drop_nic(guest, nic)
 
     async def _put_back(self, files: GuestFiles, nic: NicSpec, error: HypervisorError) -> None:
         """Restore the NIC that was to be replaced; HypervisorError if that fails."""
         guest = self._guests.peek(files)
-        if guest is None or await self._may_have(guest, "nic", nic.uuid):
+        if guest is None or await may_have_device(guest, device_id("nic", nic.uuid)):
             return
         try:
             await self._add_nic(await self._drop_nic(guest, nic), nic)
@@ -311,45 +318,6 @@ class KvmHotplug(Hotplug):
         async with self._guests.lock(files):
             guest = self._guests.peek(files)
             yield guest.own("be changed while it runs") if guest is not None else None
-
-    async def _check(self, guest: Guest) -> None:
-        if problems := await self.obstacles(guest.instance):
-            raise HypervisorError(f"{guest.instance.name} cannot be changed now: {problems[0]}")
-
-    async def _devices(self, guest: Guest) -> set[str]:
-        found = await guest.ask("qom-list", {"path": "/machine/peripheral"})
-        return {str(one["name"]) for one in found}
-
-    async def _has(self, guest: Guest, kind: str, uuid: str) -> bool:
-        return device_id(kind, uuid) in await self._devices(guest)
-
-    async def _may_have(self, guest: Guest, kind: str, uuid: str) -> bool:
-        """Return whether a device may exist after a failure."""
-        try:
-            return await self._has(guest, kind, uuid)
-        except HypervisorError:
-            return True
-
-    async def _unplug(self, guest: Guest, kind: str, uuid: str, what: str) -> None:
-        """Request the release of a device, and wait until QEMU has removed it."""
-        if not await self._has(guest, kind, uuid):
-            return
-        await self._check(guest)
-        loop = asyncio.get_running_loop()
-        deadline, tell_at = loop.time() + LET_GO_S, 0.0
-        while loop.time() < deadline:
-            if loop.time() >= tell_at:
-                with contextlib.suppress(CommandRefused):  # requested before
-                    await guest.ask("device_del", {"id": device_id(kind, uuid)})
-                tell_at = loop.time() + ASK_AGAIN_S
-            # An event would be lost if this daemon ended, and would block other users of the monitor.
-            await asyncio.sleep(LOOK_EVERY_S)
-            if not await self._has(guest, kind, uuid):
-                return
-        raise HypervisorError(
-            f"{guest.instance.name} did not release {what} within {LET_GO_S:g} s; if the guest uses it,"
-            " release it there, or shut the instance down first"
-        )
 
     def _record_disk(self, guest: Guest, disk: DiskSpec) -> Guest:
         present = [one.uuid for one in guest.instance.disks]

@@ -16,6 +16,8 @@ from ganeti.model.params import Params
 
 DEFAULT_MACHINE = "pc"
 _LESS_KIB = 8
+_ROOMY_TRANSLATION_CACHE_MIB = 1024
+"""For guests that may get processors: QEMU ends when it adds one while no part of the cache is free."""
 _SMALL_TRANSLATION_CACHE_MIB, _BIG_TRANSLATION_CACHE_MIB, _SMALL_GUEST_MIB = 32, 128, 512
 is_q35 = has_root_ports
 _SPEAKER = "pcspk"
@@ -49,31 +51,41 @@ def machine_words(machine: str, hvparams: Params, firmware: Firmware | None) -> 
     ]
 
 
-def accelerator_option(accelerator: str, instance: InstanceSpec) -> str:
+def accelerator_option(accelerator: str, instance: InstanceSpec, hvparams: Params) -> str:
     """Return KVM, or emulation with a code cache that fits a small guest."""
     if accelerator == "kvm":
         return "kvm"
     small = instance.memory <= _SMALL_GUEST_MIB
     cache_mib = _SMALL_TRANSLATION_CACHE_MIB if small else _BIG_TRANSLATION_CACHE_MIB
-    thread = "multi" if instance.vcpus > 1 else "single"
+    most = most_vcpus(instance, hvparams)
+    if most > instance.vcpus:
+        cache_mib = _ROOMY_TRANSLATION_CACHE_MIB
+    thread = "multi" if most > 1 else "single"
     return option("tcg", thread=thread, tb_size=cache_mib)
 
 
+def most_vcpus(instance: InstanceSpec, hvparams: Params) -> int:
+    """Return how many processors the guest can have, with those at its start (`instance`)."""
+    return max(instance.vcpus, int(hvparams["max_vcpus"]))
+
+
 def cpu_words(instance: InstanceSpec, hvparams: Params) -> list[str]:
-    """Return `-smp` with the configured topology, and `-cpu`."""
+    """Return `-smp` with the configured topology, and `-cpu`. The topology has the processors to be added, too."""
+    most = most_vcpus(instance, hvparams)
     topology = {name: int(hvparams[f"cpu_{name}"]) for name in ("sockets", "cores", "threads")}
     given = {name: count for name, count in topology.items() if count}
     product = 1
     for count in given.values():
         product *= count
     complete = len(given) == len(topology)
-    if instance.vcpus % product or (complete and product != instance.vcpus):
+    if most % product or (complete and product != most):
         said = " x ".join(f"{count} {name}" for name, count in given.items())
         raise HypervisorError(
-            f"{instance.name} has {instance.vcpus} CPUs, which are not {said}; change vcpus or"
+            f"{instance.name} has {most} CPUs, which are not {said}; change vcpus, max_vcpus or"
             " cpu_sockets, cpu_cores, cpu_threads"
         )
-    words = ["-smp", option(str(instance.vcpus), **given)]
+    room = {"maxcpus": most} if most > instance.vcpus else {}
+    words = ["-smp", option(str(instance.vcpus), **room, **given)]
     if hvparams["cpu_type"]:
         # Checked in its form (model and features); its commas are intended.
         words += ["-cpu", str(hvparams["cpu_type"])]

@@ -47,6 +47,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     tpm_start_ticks: int = 0
     slots: dict[str, int] = msgspec.field(name="places", default_factory=dict)
     """UUID of a disk or NIC -> its slot (`ganeti.hypervisor.kvm.pci_slots`); existing records use this name."""
+    added_cpus: tuple[int, ...] = ()
+    """The positions of processors added since its start (`ganeti.hypervisor.kvm.processors`)."""
     memory: int = 0
     """MiB that the running guest still has; 0: all of its memory at the start."""
     is_adopted: bool = False

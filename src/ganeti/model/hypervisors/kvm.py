@@ -271,6 +271,12 @@ _CPU = (
     ),
     HypervisorParam("cpu_sockets", 0, "sockets; 0 leaves it to QEMU", check=between(0, MOST_CPUS)),
     HypervisorParam(
+        "max_vcpus",
+        0,
+        "processors that the guest can get while it runs; 0, or fewer than vcpus, adds no room",
+        check=between(0, MOST_CPUS),
+    ),
+    HypervisorParam(
         "mem_path",
         "",
         "directory of huge pages for the guest's memory",
@@ -403,6 +409,7 @@ KVM = HypervisorRow(
         "firmware": True,
         "guest_agent_timeout": False,
         "image_directories": False,
+        "max_vcpus": True,
         "pvpanic": False,
         "tpm": True,
         "watchdog": False,

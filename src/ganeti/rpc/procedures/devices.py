@@ -45,6 +45,26 @@ class MediumResult(Message, frozen=True, kw_only=True):
     is_changed: bool
 
 
+class GuestLimits(Message, frozen=True, kw_only=True):
+    """How many processors the running guest can have without a restart; 0 and 0 if it does not run."""
+
+    least_vcpus: int = 0
+    most_vcpus: int = 0
+
+
+class VcpusArgs(Message, frozen=True, kw_only=True):
+    """The desired number of processors of the running guest."""
+
+    instance: InstanceSpec
+    vcpus: int
+
+
+class VcpusResult(Message, frozen=True, kw_only=True):
+    """The processors that the guest has; 0 if it does not run."""
+
+    vcpus: int
+
+
 class MemoryArgs(Message, frozen=True, kw_only=True):
     """The desired memory of the running guest, in MiB."""
 
@@ -61,10 +81,14 @@ class MemoryResult(Message, frozen=True, kw_only=True):
 HOTPLUG_OBSTACLES = Procedure("hotplug_obstacles", InstanceArgs, list[str], QUICK_S, changes=False)
 """Obstacles to changing the running guest, a sentence each."""
 
+HOTPLUG_LIMITS = Procedure("hotplug_limits", InstanceArgs, GuestLimits, QUICK_S, changes=False)
+
 HOTPLUG_DISK = Procedure("hotplug_disk", DiskChangeArgs, Nothing, SLOW_S, changes=True)
 
 HOTPLUG_NIC = Procedure("hotplug_nic", NicChangeArgs, Nothing, SLOW_S, changes=True)
 
 HOTPLUG_MEDIUM = Procedure("hotplug_medium", MediumArgs, MediumResult, NORMAL_S, changes=True)
+
+INSTANCE_VCPUS = Procedure("instance_vcpus", VcpusArgs, VcpusResult, SLOW_S, changes=True)
 
 INSTANCE_MEMORY = Procedure("instance_memory", MemoryArgs, MemoryResult, NORMAL_S, changes=True)

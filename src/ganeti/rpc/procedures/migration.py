@@ -25,6 +25,8 @@ class MigrationInfo(Message, frozen=True, kw_only=True):
     accelerator: str = ""
     slots: dict[str, int] = {}
     """UUID of a disk or NIC -> its slot."""
+    added_cpus: tuple[int, ...] = ()
+    """The positions of processors that it got since its start."""
     certificate: str = ""
     """The source's certificate for the target (PEM), new each time."""
 

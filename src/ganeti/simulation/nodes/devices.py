@@ -14,11 +14,14 @@ from ganeti.hypervisor.hotplug import (
 from ganeti.rpc.procedures.devices import (
     DeviceAction,
     DiskChangeArgs,
+    GuestLimits,
     MediumArgs,
     MediumResult,
     MemoryArgs,
     MemoryResult,
     NicChangeArgs,
+    VcpusArgs,
+    VcpusResult,
 )
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.instances import (
@@ -34,6 +37,12 @@ class DeviceCalls(GuestCalls):
         if args.instance.hypervisor not in self.hypervisors:
             return [f"hypervisor {args.instance.hypervisor} cannot change running guests"]
         return self.hotplug_obstacles if args.instance.uuid in self.guests else []
+
+    def on_hotplug_limits(self, args: InstanceArgs) -> GuestLimits:
+        self._check_hypervisor(args.instance.hypervisor)
+        if args.instance.uuid not in self.guests:
+            return GuestLimits()
+        return GuestLimits(least_vcpus=1, most_vcpus=self.guests_may_have_vcpus)
 
     def on_hotplug_disk(self, args: DiskChangeArgs) -> Nothing:
         if args.action is DeviceAction.MODIFY:
@@ -65,6 +74,14 @@ class DeviceCalls(GuestCalls):
             image = args.instance.hvparams.get(args.drive) or "empty"
             guest.spec = replace(guest.spec, hvparams={**guest.spec.hvparams, args.drive: image})
         return MediumResult(is_changed=True)
+
+    def on_instance_vcpus(self, args: VcpusArgs) -> VcpusResult:
+        self._check_hypervisor(args.instance.hypervisor)
+        guest = self.guests.get(args.instance.uuid)
+        if guest is None:
+            return VcpusResult(vcpus=0)
+        guest.spec = replace(guest.spec, vcpus=args.vcpus)
+        return VcpusResult(vcpus=args.vcpus)
 
     def on_instance_memory(self, args: MemoryArgs) -> MemoryResult:
         self._check_hypervisor(args.instance.hypervisor)

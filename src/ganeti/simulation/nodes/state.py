@@ -14,6 +14,7 @@ from ganeti.base.errors import (
 from ganeti.model.disk_templates import VOLUME_GROUP, StorageUnit
 from ganeti.model.hooks import Phase
 from ganeti.model.hypervisors import HYPERVISORS
+from ganeti.model.hypervisors.kvm import MOST_CPUS
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.objects import NodeUuid
 from ganeti.model.progress import Progress
@@ -163,6 +164,7 @@ class NodeState:
     uids_in_use: list[int] = field(default_factory=list)
     installed: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Disk -> the OS that was put onto it, and the name that its system believes to have."""
+    guests_may_have_vcpus: int = MOST_CPUS
     hotplug_obstacles: list[str] = field(default_factory=list)
     declares_variants: bool = True
     """Whether OS definitions declare the variants that are asked for."""

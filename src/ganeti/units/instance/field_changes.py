@@ -6,7 +6,9 @@ from typing import Any
 
 from ganeti.model.applies import Applies
 
-HYPERVISOR = "hv"
+BACKEND, HYPERVISOR = "be", "hv"
+_PARAMETERS = frozenset((BACKEND, HYPERVISOR))
+"""Kinds of changes that are not changes of devices."""
 
 
 @dataclass(frozen=True)
@@ -25,17 +27,20 @@ class FieldChange:
 
 
 def waiting(
-    changes: Iterable[FieldChange], *, is_hot: bool, media: Collection[str]
+    changes: Iterable[FieldChange], *, has_devices: bool, at_once: Collection[str]
 ) -> tuple[str, ...]:
     """Return the labels of changes that a running guest gets at its next start.
 
-    `media` are CD drives changed at once.
+    With `has_devices` it gets its disks and NICs at once. `at_once` are the labels of parameters that it gets at once.
     """
-    late = {Applies.AT_START} if is_hot else {Applies.AT_START, Applies.BY_HOTPLUG}
     return tuple(
         dict.fromkeys(
             one.label
             for one in changes
-            if one.applies in late and not (one.kind == HYPERVISOR and one.name in media)
+            if one.applies is not Applies.NOW
+            and one.label not in at_once
+            and not (
+                has_devices and one.applies is Applies.BY_HOTPLUG and one.kind not in _PARAMETERS
+            )
         )
     )

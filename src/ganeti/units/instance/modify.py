@@ -61,9 +61,17 @@ from ganeti.units.instance.disks import (
     open_secondaries,
     wait_for_sync,
 )
-from ganeti.units.instance.field_changes import FieldChange, waiting
+from ganeti.units.instance.field_changes import HYPERVISOR, FieldChange, waiting
 from ganeti.units.instance.grants import check_recovery, closed, with_writer
 from ganeti.units.instance.hardware import with_network_port
+from ganeti.units.instance.hot_amounts import (
+    NOTHING,
+    HotAmounts,
+    change_amounts,
+    possible_amounts,
+    settled,
+    wanted_amounts,
+)
 from ganeti.units.instance.hot_steps import HotStep, hot_steps
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
 from ganeti.units.instance.install import check_os, osparams_with
@@ -104,6 +112,7 @@ class ModifyPlan:
     hot: tuple[HotStep, ...] = ()
     media: tuple[str, ...] = ()
     """New media in CD drives of the running guest, by their hypervisor parameters."""
+    amounts: HotAmounts = NOTHING
     memory: tuple[int, int] | None = None
     """Memory of the running guest, present and requested, in MiB."""
     later: tuple[str, ...] = ()
@@ -193,7 +202,11 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
             check_online(node)
         await self._check_on_node(ctx, node, before, after, state)
         steps = hot_steps(spec_of(ctx, before), instance_spec(ctx.snapshot, after))
-        is_hot = bool(steps) and await self._is_hot(ctx, node, before, state)
+        wanted = wanted_amounts(ctx, after, state, {one.label for one in changes})
+        is_hot = bool(steps or wanted) and await self._is_hot(ctx, node, before, state)
+        amounts = NOTHING
+        if is_hot:
+            amounts = await possible_amounts(ctx, node, before, wanted, must=op.hotplug)
         if state is not None and old_disks and not is_hot:
             raise PrereqError(
                 f"{before.name} runs and has disk {old_disks[0].index} open; remove it while the guest runs"
@@ -211,8 +224,15 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
             old_disks=old_disks,
             hot=tuple(steps) if is_hot else (),
             media=media,
+            amounts=amounts,
             memory=self._memory(ctx, before, state),
-            later=waiting(changes, is_hot=is_hot, media=media) if state is not None else (),
+            later=waiting(
+                changes,
+                has_devices=is_hot,
+                at_once={*(f"{HYPERVISOR}/{name}" for name in media), *settled(wanted, amounts)},
+            )
+            if state is not None
+            else (),
         )
 
     async def _plan_new_primary(self, ctx: UnitContext, before: Instance, node: Node) -> ModifyPlan:
@@ -382,6 +402,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
             for step in plan.hot:
                 await self._change_guest(ctx, undo, plan, step)
             await self._change_media(ctx, undo, plan)
+            await change_amounts(ctx, undo, plan.node, plan.before, plan.amounts)
             await self._set_memory(ctx, undo, plan)
             undo.commit(self._recorded(ctx, plan), then=self._superfluous(ctx, plan))
         await label_disks(ctx, plan.after, [one.disk.uuid for one in plan.disks.attached])
@@ -503,6 +524,7 @@ def _reported(plan: ModifyPlan) -> list[list[Any]]:
     """Return the changes as pairs of name and value."""
     reported = [[one.label, one.value] for one in plan.changes]
     reported += [[step.label, "hotplug:done"] for step in plan.hot]
+    reported += [list(pair) for pair in plan.amounts.reported()]
     if plan.memory is not None:
         reported.append(["runtime_memory", plan.memory[1]])
     return reported

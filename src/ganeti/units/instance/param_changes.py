@@ -14,7 +14,7 @@ from ganeti.model.objects import Cluster, Instance
 from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
 from ganeti.model.param_checks import changed, check_backend_params, check_os_params
 from ganeti.model.params import MEMORY, Params
-from ganeti.units.instance.field_changes import HYPERVISOR, FieldChange
+from ganeti.units.instance.field_changes import BACKEND, HYPERVISOR, FieldChange
 
 DEFAULT = "default"
 """A value that resets a parameter to the cluster's, as None does."""
@@ -30,10 +30,10 @@ def changed_params(
     beparams = backend_changes(op.beparams)
     if MEMORY in op.beparams:
         size = _shown(beparams["maxmem"])
-        results.append(FieldChange("be", MEMORY, size, Applies.AT_START))
+        results.append(FieldChange(BACKEND, MEMORY, size, Applies.AT_START))
     named = op.beparams.keys() - {MEMORY}
     results += [
-        FieldChange("be", name, _shown(value), of_backend(name))
+        FieldChange(BACKEND, name, _shown(value), of_backend(name))
         for name, value in beparams.items()
         if name in named
     ]

@@ -1,4 +1,4 @@
-"""Undo of changes of a running guest: its disks, its NICs, its memory."""
+"""Undo of changes of a running guest: its disks, NICs, processors, memory."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,13 @@ from ganeti.rpc.procedures.devices import (
     HOTPLUG_MEDIUM,
     HOTPLUG_NIC,
     INSTANCE_MEMORY,
+    INSTANCE_VCPUS,
     DeviceAction,
     DiskChangeArgs,
     MediumArgs,
     MemoryArgs,
     NicChangeArgs,
+    VcpusArgs,
 )
 from ganeti.units.services import Services
 from ganeti.units.undo.step import Concerned, Step, names_of, node_of
@@ -87,6 +89,29 @@ class ChangeMedium(Step, frozen=True, kw_only=True):
         spec = _guest_at(snapshot, self.change.instance, self.node)
         drive = self.change.drive
         return spec is None or spec.hvparams.get(drive) != self.change.instance.hvparams.get(drive)
+
+    def concerns(self, snapshot: Snapshot) -> Concerned:
+        return _concerned(snapshot, self.change.instance, self.node)
+
+    def uses_disk(self, disk: str) -> bool:
+        return False
+
+
+class SetVcpus(Step, frozen=True, kw_only=True):
+    """Give a running guest its former number of processors."""
+
+    kind = "set_vcpus_of_guest"
+
+    node: str
+    change: VcpusArgs
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            await services.rpc.call(node, INSTANCE_VCPUS, self.change, key=key)
+
+    def superseded(self, snapshot: Snapshot) -> bool:
+        spec = _guest_at(snapshot, self.change.instance, self.node)
+        return spec is None or spec.vcpus != self.change.vcpus
 
     def concerns(self, snapshot: Snapshot) -> Concerned:
         return _concerned(snapshot, self.change.instance, self.node)

@@ -11,7 +11,7 @@ from ganeti.model.job import UndoStep
 from ganeti.model.objects import NodeUuid
 from ganeti.units.services import Services
 from ganeti.units.undo.disks import CloseDisk, RemoveDisk, SetDiskRole
-from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
+from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory, SetVcpus
 from ganeti.units.undo.instances import (
     EndMoment,
     ForgetInstance,
@@ -48,7 +48,7 @@ STEPS: dict[str, type[Step]] = {
             StartAgain,
             ForgetNvram,
         ),
-        *(ReconcileMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetMemory),
+        *(ReconcileMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetVcpus, SetMemory),
         *(RemoveTransferKey, EndStream, ConfirmStream, RemoveExport, DropSnapshot, AbandonBackup),
         RemoveImageCopy,
     )

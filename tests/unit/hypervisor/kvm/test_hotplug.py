@@ -16,10 +16,12 @@ from ganeti.base.process import Completed
 from ganeti.base.process_table import ProcessId
 from ganeti.hypervisor.hotplug import with_disk, with_nic
 from ganeti.hypervisor.kvm import hotplug as hotplug_module
+from ganeti.hypervisor.kvm.devices import ASK_AGAIN_S, LET_GO_S
 from ganeti.hypervisor.kvm.guests import Guest, Guests
-from ganeti.hypervisor.kvm.hotplug import ASK_AGAIN_S, BALLOON_S, LET_GO_S, MIB, KvmHotplug
+from ganeti.hypervisor.kvm.hotplug import BALLOON_S, MIB, KvmHotplug
 from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.pci_slots import device_id
+from ganeti.hypervisor.kvm.positions import added_name
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, boot_id
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from tests.support.single_questions import SingleQuestions
@@ -39,7 +41,7 @@ INSTANCE = InstanceSpec(
     os="tiny",
     memory=96,
     vcpus=1,
-    hvparams={},
+    hvparams={"max_vcpus": 3},
     disks=(OTHER_DISK,),
 )
 LIMIT = 20
@@ -107,6 +109,9 @@ class Qemu(SingleQuestions):
                 return {"status": self.status}
             case "qom-list":
                 return [{"name": name} for name in sorted(self.devices)]
+            case "query-hotpluggable-cpus":
+                positions = ({"core-id": core, "socket-id": 0} for core in (2, 1, 0))
+                return [{"type": "qemu64-x86_64-cpu", "props": one} for one in positions]
             case "query-balloon":
                 return {"actual": self.memory * MIB}
             case "balloon" if not self.keeps_memory:
@@ -166,7 +171,7 @@ class Host:
     def write(self, instance: InstanceSpec, **fields: Any) -> None:
         slots = {OTHER_DISK.uuid: 0, **fields.pop("slots", {})}
         record = Record(
-            instance=instance, argv=("qemu",), accelerator="tcg", boot_id=boot_id(),
+            instance=instance, argv=("qemu",), accelerator="kvm", boot_id=boot_id(),
             machine="pc-i440fx-7.2", pid=1, start_ticks=1, slots=slots, **fields,
         )  # fmt: skip
         self.files.write(record)
@@ -195,9 +200,11 @@ class Host:
     def recorded(self) -> set[str]:
         """Names of the devices that the record has."""
         spec = self.record.instance
-        return {device_id("disk", one.uuid) for one in spec.disks} | {
-            device_id("nic", one.uuid) for one in spec.nics
-        }
+        return (
+            {device_id("disk", one.uuid) for one in spec.disks}
+            | {device_id("nic", one.uuid) for one in spec.nics}
+            | {added_name(one) for one in self.record.added_cpus}
+        )
 
     def check(self, *, is_known: bool = True) -> None:
         """The record never lacks a device; if QEMU could be asked, it has none too many either."""
@@ -283,24 +290,39 @@ async def change_mac(host: Host) -> None:
     await host.hotplug.change_nic(INSTANCE, replace(NIC, mac="aa:00:00:00:00:02"))
 
 
+async def add_cpus(host: Host) -> None:
+    assert await host.hotplug.set_vcpus(INSTANCE, 3) == 3 * host.qemu.is_alive
+
+
+async def remove_cpus(host: Host) -> None:
+    assert await host.hotplug.set_vcpus(INSTANCE, 1) == 1 * host.qemu.is_alive
+
+
 PREPARED = {
+    add_cpus: (),
+    remove_cpus: (add_cpus,),
     add_disk: (),
     remove_disk: (add_disk,),
     add_nic: (),
     remove_nic: (add_nic,),
     change_mac: (add_nic,),
 }
+A_DISK, A_NIC = device_id("disk", DISK.uuid), device_id("nic", NIC.uuid)
 HAVE = {
-    add_disk: ("disk", DISK.uuid, True), remove_disk: ("disk", DISK.uuid, False),
-    add_nic: ("nic", NIC.uuid, True), remove_nic: ("nic", NIC.uuid, False),
-    change_mac: ("nic", NIC.uuid, True),
+    add_disk: (A_DISK, True), remove_disk: (A_DISK, False),
+    add_nic: (A_NIC, True), remove_nic: (A_NIC, False), change_mac: (A_NIC, True),
+    add_cpus: ("cpu_2", True), remove_cpus: ("cpu_1", False),
+}  # fmt: skip
+REVERSE = {
+    add_cpus: remove_cpus, remove_cpus: remove_cpus, add_disk: remove_disk, remove_disk: remove_disk,
+    add_nic: remove_nic, remove_nic: remove_nic, change_mac: remove_nic,
 }  # fmt: skip
 EACH = pytest.mark.parametrize("act", PREPARED, ids=lambda act: act.__name__)
 
 
 def check_is_done(host: Host, act: Any) -> None:
-    kind, uuid, is_there = HAVE[act]
-    assert (device_id(kind, uuid) in host.qemu.devices) is is_there
+    device, is_there = HAVE[act]
+    assert (device in host.qemu.devices) is is_there
     host.check()
     if not is_there:  # nothing of it is left in QEMU either
         assert (host.qemu.nodes, host.qemu.netdevs) == (set(), set())
@@ -334,7 +356,7 @@ async def test_any_question_may_fail_and_the_record_never_lacks_a_device(
             await act(host)  # of a guest that does not run there is nothing to change
             return
         # What is taken out stays in the record until QEMU has said that it is gone.
-        host.check(is_known=how == "refused" and act not in (remove_disk, remove_nic))
+        host.check(is_known=how == "refused" and act not in (remove_disk, remove_nic, remove_cpus))
     host.qemu.repair()
     # What was left in doubt is found out before the guest moves, and the change can be made again.
     await host.hotplug.reconciled(host.guest)
@@ -375,10 +397,13 @@ async def test_no_operation_has_more_questions_than_are_failed(host: Host) -> No
         before = len(host.qemu.asked)
         await act(host)
         assert len(host.qemu.asked) - before < LIMIT
-        await (remove_disk if "disk" in act.__name__ else remove_nic)(host)
+        await REVERSE[act](host)
 
 
-@pytest.mark.parametrize("act", [remove_disk, remove_nic])
+WHAT = {remove_disk: "disk 1", remove_nic: "NIC 0", remove_cpus: "processor 2"}
+
+
+@pytest.mark.parametrize("act", WHAT)
 async def test_a_guest_that_never_lets_a_device_go_is_asked_again_until_the_deadline(
     host: Host, act: Any
 ) -> None:
@@ -391,13 +416,12 @@ async def test_a_guest_that_never_lets_a_device_go_is_asked_again_until_the_dead
         await act(host)
     assert LET_GO_S <= loop.time() - begin < LET_GO_S + 2
     assert host.qemu.asked.count("device_del") == LET_GO_S / ASK_AGAIN_S
-    what = "disk 1" if act is remove_disk else "NIC 0"
-    assert f"web1.example.com did not release {what} within 60 s" in caught.value.message
+    assert f"web1.example.com did not release {WHAT[act]} within 60 s" in caught.value.message
     assert "shut the instance down first" in caught.value.message
     host.check()  # it still has it, and the record says so
-    assert host.qemu.nodes or host.qemu.netdevs
+    assert host.qemu.nodes or host.qemu.netdevs or host.guest.vcpus == 3
     # It lets go long after that was given up.
-    host.qemu.devices -= {device_id("disk", DISK.uuid), device_id("nic", NIC.uuid)}
+    host.qemu.devices &= {device_id("disk", OTHER_DISK.uuid), "serial0"}
     await host.hotplug.reconciled(host.guest)
     check_is_done(host, act)
 
@@ -412,7 +436,7 @@ async def test_a_guest_that_boots_meanwhile_lets_go_when_it_is_asked_again(host:
     check_is_done(host, remove_disk)
 
 
-@pytest.mark.parametrize("act", [add_disk, add_nic])
+@pytest.mark.parametrize("act", [add_disk, add_nic, add_cpus])
 @pytest.mark.parametrize(
     ("state", "text"),
     [
@@ -448,6 +472,52 @@ async def test_qemu_gets_open_files_and_no_names_that_it_would_have_to_open(host
     nic = next(one for one in host.qemu.added if one.get("mac"))
     assert (nic["mq"], nic["vectors"]) == (True, 6)
     assert any("multi_queue" in words for words in host.commands)
+
+
+async def test_processors_come_in_order_and_the_last_one_goes_first(host: Host) -> None:
+    assert host.guest.vcpus == 1
+    await add_cpus(host)
+    added = [one for one in host.qemu.added if one["driver"] == "qemu64-x86_64-cpu"]
+    assert [(one["id"], one["core-id"]) for one in added] == [("cpu_1", 1), ("cpu_2", 2)]
+    assert host.record.instance.vcpus == 1  # as at its start
+    assert host.guest.vcpus == 3
+    assert await host.hotplug.set_vcpus(INSTANCE, 2) == 2
+    assert host.record.added_cpus == (1,)
+    limits = await host.hotplug.limits(INSTANCE)
+    assert (limits.least_vcpus, limits.most_vcpus) == (1, 3)
+
+
+async def test_a_position_that_a_guest_released_late_is_filled_first(host: Host) -> None:
+    await add_cpus(host)
+    host.qemu.devices.remove("cpu_1")
+    await host.hotplug.reconciled(host.guest)
+    assert host.guest.vcpus == 2
+    await add_cpus(host)
+    assert host.record.added_cpus == (2, 1)
+
+
+@pytest.mark.parametrize("count", [0, 4])
+async def test_processors_beyond_the_room_of_the_start_are_refused(host: Host, count: int) -> None:
+    with pytest.raises(HypervisorError, match=f"can have 1 to 3 processors .*, not {count}"):
+        await host.hotplug.set_vcpus(INSTANCE, count)
+    assert host.qemu.added == []
+
+
+async def test_an_emulated_guest_keeps_its_processors(host: Host) -> None:
+    host.files.write(replace(host.record, accelerator="tcg"))
+    await add_cpus(host)
+    with pytest.raises(HypervisorError, match=r"is emulated .*, so it keeps its 3 processors"):
+        await remove_cpus(host)
+    assert (host.qemu.asked.count("device_del"), host.guest.vcpus) == (0, 3)
+
+
+async def test_a_guest_whose_processors_are_bound_one_by_one_gets_no_other_number(
+    host: Host,
+) -> None:
+    host.write(replace(INSTANCE, vcpus=2, hvparams={"max_vcpus": 3, "cpu_mask": "0:0"}))
+    with pytest.raises(HypervisorError, match="cpu_mask: 0:0 is for 2 CPUs, but the guest has 3"):
+        await host.hotplug.set_vcpus(INSTANCE, 3)
+    assert (host.qemu.added, host.record.added_cpus) == ([], ())
 
 
 async def test_a_disk_whose_file_cannot_be_opened_changes_nothing(host: Host) -> None:

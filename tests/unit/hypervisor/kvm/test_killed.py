@@ -21,7 +21,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import Completed
 from ganeti.base.process_table import ProcessId
 from ganeti.hypervisor.kvm import hotplug as hotplug_module
-from ganeti.hypervisor.kvm import migration_tls
+from ganeti.hypervisor.kvm import migration_tls, processors
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, Talk
 from ganeti.hypervisor.kvm.network import tap_add, tap_name, tap_remove
@@ -106,6 +106,9 @@ class Qemu:
             "query-named-block-nodes": [{"node-name": name} for name in self.nodes],
             "query-block-exports": [],
             "qom-list": [{"name": name} for name in sorted(listed)],
+            "query-hotpluggable-cpus": [
+                {"type": "qemu64-x86_64-cpu", "props": {"core-id": core}} for core in (3, 2, 1, 0)
+            ],
             "qom-get": "pc-i440fx-7.2-machine",
         }.get(command, {})
 
@@ -441,6 +444,64 @@ async def test_a_nic_whose_exchange_was_killed_is_the_new_one_after_the_next(
         check_nic(host, len(record.instance.nics))
 
     assert await sweep(tmp_path, plugged_nic, exchange, check) > 8
+
+
+ROOMY = replace(INSTANCE, hvparams={**INSTANCE.hvparams, "max_vcpus": 4})
+
+
+@pytest.fixture
+def removable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emulated guests lose processors, too."""
+    monkeypatch.setattr(processors, "NOT_REMOVED_FROM", ())
+
+
+async def up_with_room(root: Path) -> Host:
+    host = Host(root)
+    await host.driver.start(ROOMY, [])
+    return host
+
+
+def check_vcpus(host: Host, count: int) -> None:
+    """The guest and its record have this number of processors."""
+    (qemu,) = host.qemus.values()
+    record = GuestFiles.of(host.paths, UUID).read()
+    assert record is not None
+    assert qemu.devices == {f"cpu_{position}" for position in record.added_cpus}
+    assert len(record.added_cpus) + ROOMY.vcpus == count
+
+
+@pytest.mark.usefixtures("removable")
+async def test_processors_that_were_half_added_come_or_go(tmp_path: Path) -> None:
+    async def add(host: Host) -> None:
+        assert await host.driver.hotplug.set_vcpus(ROOMY, 3) == 3
+
+    async def check(host: Host) -> None:
+        await host.driver.migration_info(ROOMY)  # which strikes out what is not there
+        (qemu,) = host.qemus.values()
+        check_vcpus(host, ROOMY.vcpus + len(qemu.devices))
+        await add(host)
+        check_vcpus(host, 3)
+        assert await host.driver.hotplug.set_vcpus(ROOMY, 1) == 1
+        check_vcpus(host, 1)
+
+    assert await sweep(tmp_path, up_with_room, add, check) > 8
+
+
+@pytest.mark.usefixtures("removable")
+async def test_processors_that_were_half_removed_go(tmp_path: Path) -> None:
+    async def scene(root: Path) -> Host:
+        host = await up_with_room(root)
+        await host.driver.hotplug.set_vcpus(ROOMY, 4)
+        return host
+
+    async def remove(host: Host) -> None:
+        assert await host.driver.hotplug.set_vcpus(ROOMY, 2) == 2
+
+    async def check(host: Host) -> None:
+        await remove(host)
+        check_vcpus(host, 2)
+
+    assert await sweep(tmp_path, scene, remove, check) > 6
 
 
 async def two_nodes(root: Path) -> tuple[Host, Host]:

@@ -39,6 +39,9 @@ def test_uefi_is_two_flash_chips_of_which_one_is_the_guests_own() -> None:
     [
         (4, {}, "4"),
         (4, {"cpu_cores": 2}, "4,cores=2"),
+        (4, {"max_vcpus": 2}, "4"),
+        (2, {"max_vcpus": 8}, "2,maxcpus=8"),
+        (3, {"max_vcpus": 8, "cpu_cores": 4}, "3,maxcpus=8,cores=4"),
         (4, {"cpu_sockets": 1, "cpu_cores": 2, "cpu_threads": 2}, "4,sockets=1,cores=2,threads=2"),
     ],
 )
@@ -53,6 +56,7 @@ def test_qemu_gets_the_configured_topology(vcpus: int, given: dict[str, object],
         (3, {"cpu_cores": 2}),
         (8, {"cpu_sockets": 1, "cpu_cores": 2, "cpu_threads": 2}),
         (1, {"cpu_threads": 2}),
+        (6, {"max_vcpus": 5, "cpu_cores": 4}),
     ],
 )
 def test_a_topology_that_is_not_the_number_of_cpus_is_refused(
