@@ -19,6 +19,7 @@ import { Overview } from "./pages/overview";
 import { NAVIGATION } from "./pages/pages";
 import { SignIn } from "./pages/signin";
 import { Storage } from "./pages/storage";
+import { WhatIf } from "./pages/whatif";
 import { t } from "./texts/en";
 import { Shell } from "./ui/shell";
 import { applyTheme } from "./ui/theme";
@@ -34,6 +35,7 @@ const PAGES: Readonly<Record<string, { readonly all?: () => preact.JSX.Element; 
   groups: { all: Groups, one: Group },
   console: { one: Console },
   map: { all: Map_ },
+  whatif: { all: WhatIf },
   cluster: { all: Cluster },
   os: { all: OperatingSystems },
   exports: { all: Backups },

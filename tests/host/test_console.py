@@ -44,15 +44,15 @@ shopview look read,name=shop-*
 guest look
 """
 OF_ALL_NODES = ["map", "nodes", "node", "groups", "group", "networks", "storage"]
-OF_READERS = ["os", "locks", "filters", "backups"]
+OF_READERS = ["whatif", "os", "locks", "filters", "backups"]
 OF_ADMINISTRATORS = ["audit", "users", "create"]
 ROLES = [
     ("admin", "secret", []),
     ("op", "secret", OF_ADMINISTRATORS),
     ("viewer", "look", OF_ADMINISTRATORS),
     ("guest", "look", [*OF_READERS, *OF_ADMINISTRATORS]),
-    ("shop", "secret", [*OF_ALL_NODES, "os", "locks", "filters", "audit", "users"]),
-    ("shopview", "look", [*OF_ALL_NODES, "os", "locks", "filters", *OF_ADMINISTRATORS]),
+    ("shop", "secret", [*OF_ALL_NODES, "whatif", "os", "locks", "filters", "audit", "users"]),
+    ("shopview", "look", [*OF_ALL_NODES, "whatif", "os", "locks", "filters", *OF_ADMINISTRATORS]),
 ]
 """Users, their passwords, and the pages that their roles do not have."""
 LIST = ".empty, .grid-row, table"
@@ -71,6 +71,7 @@ PAGES = [
     ("cluster", "cluster", "dl.facts"),
     ("networks", "networks", LIST),
     ("map", "map", ".tile"),
+    ("whatif", "whatif", "form.card"),
     ("audit", "audit", "table"),
     ("users", "users", "table"),
     ("storage", "storage", "table"),
@@ -104,6 +105,12 @@ def running_cluster() -> Iterator[LocalCluster]:
 def add(cluster: LocalCluster, name: str) -> None:
     cluster.ok("gnt-instance", "add", "-t", "diskless", "-o", "noop", "--no-install",
                "--no-nics", "-I", "hail", name)  # fmt: skip
+
+
+def add_guest(cluster: LocalCluster, name: str, node: str) -> None:
+    """Add an instance whose guest runs."""
+    cluster.ok("gnt-instance", "add", "-t", "sharedfile", "-s", "64m", "-o", "tiny+default",
+               "-B", "memory=96m", "--no-nics", "-n", node, name, timeout_s=120)  # fmt: skip
 
 
 def address(cluster: LocalCluster, node: int = 1) -> str:
@@ -165,6 +172,13 @@ def test_map_shows_failures_and_moves_instances(cluster: LocalCluster, tmp_path:
     play(cluster, "map", tmp_path)
 
 
+def test_failure_is_simulated_and_played(cluster: LocalCluster, tmp_path: Path) -> None:
+    name = "whatif1.example.com"
+    add_guest(cluster, name, "node2")
+    play(cluster, "whatif", tmp_path)
+    cluster.ok("gnt-instance", "remove", "-f", name)
+
+
 def test_edit_shows_the_difference_and_its_effect_first(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -217,8 +231,7 @@ def make_backups(cluster: LocalCluster, instance: str) -> None:
 
 def test_charts_of_a_guest_grow(cluster: LocalCluster, tmp_path: Path) -> None:
     name = "charts1.example.com"
-    cluster.ok("gnt-instance", "add", "-t", "sharedfile", "-s", "64m", "-o", "tiny+default",
-               "-B", "memory=96m", "--no-nics", "-n", "node1", name, timeout_s=120)  # fmt: skip
+    add_guest(cluster, name, "node1")
     wait_until(lambda: cluster.value("instance", name, "usage.cpu") != "-", "it is measured", 30)
     play(cluster, "charts", tmp_path)
 

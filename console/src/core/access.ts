@@ -5,6 +5,7 @@ import type { Session } from "./state";
 /** The operation without which a page has nothing to show: by the first word of the path, for the page of all and of one. */
 const NEEDED: Readonly<Record<string, { readonly all?: OperationId; readonly one?: OperationId }>> = {
   map: { all: "get_nodes" },
+  whatif: { all: "post_whatif" },
   cluster: { all: "get_info" },
   instances: { all: "get_instances", one: "get_instances_name" },
   nodes: { all: "get_nodes", one: "get_nodes_name" },

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useLoads } from "../api/loads";
 import { useAnswer, useChanges } from "../api/objects";
 import type { OperationId } from "../actions/actions";
-import { may } from "../core/access";
+import { may, mayOpen } from "../core/access";
 import { plural, short, size } from "../core/format";
 import { href, setParameter, usePlace } from "../core/route";
 import type { AnyRow } from "../core/state";
@@ -17,6 +17,7 @@ import type { Tone } from "../ui/bits";
 import { Loading } from "../ui/listpage";
 import { MoveDialog } from "../ui/move";
 import { useSlowly, useTable } from "../ui/rows";
+import { Squares } from "../ui/squares";
 import type { Survey } from "./health";
 
 const SURVEY_MS = 5000;
@@ -24,9 +25,6 @@ const SURVEY_MS = 5000;
 const DRAW_MS = 250;
 /** Time that the pointer rests on a node before the page asks what its failure would mean. */
 const REST_MS = 250;
-const SQUARE = 9;
-const STEP = 11;
-const PER_LINE = 14;
 const LIST_LIMIT = 100;
 const DRAGGED = "text/x-instance";
 const LEGEND: Readonly<Record<Colour, readonly Tint[]>> = {
@@ -260,7 +258,6 @@ class NodeTile extends Component<TileProps> {
         </button>
       );
     }
-    const lines = Math.max(1, Math.ceil(tile.instances.length / PER_LINE));
     const more = [
       t.role[String(tile.node["role"])] ?? "", plural(tile.instances.length, "instance"), arriving ? t.map.arriving(arriving) : "",
     ].filter(Boolean).join(", ");
@@ -268,23 +265,10 @@ class NodeTile extends Component<TileProps> {
       <button class={`tile ${tint}${isFailing ? " failing" : ""}`} aria-pressed={isChosen} title={`${tile.name}, ${more}`} data-node={tile.name}>
         <span class="tile-head"><strong>{short(tile.name)}</strong>{" "}{arriving > 0 && <b class="arriving">+{arriving}</b>}{" "}<span>{value}</span></span>
         <span class="unseen">{more}</span>
-        <svg class="squares" viewBox={`0 0 ${PER_LINE * STEP} ${lines * STEP}`} width={PER_LINE * STEP} height={lines * STEP} aria-hidden="true">
-          {Object.entries(squares(tile.instances)).map(([tone, path]) => <path key={tone} class={tone} d={path} />)}
-        </svg>
+        <Squares instances={tile.instances} />
       </button>
     );
   }
-}
-
-/** One path for all squares of a tone: thousands of instances cost no more elements than a few. */
-function squares(instances: readonly AnyRow[]): Record<string, string> {
-  const found: Record<string, string> = {};
-  instances.forEach((row, index) => {
-    const tone = instanceTone(row["status"]);
-    const [x, y] = [(index % PER_LINE) * STEP, Math.floor(index / PER_LINE) * STEP];
-    found[tone] = `${found[tone] ?? ""}M${x} ${y}h${SQUARE}v${SQUARE}h-${SQUARE}z`;
-  });
-  return found;
 }
 
 /** The same as the picture, as text. */
@@ -342,6 +326,7 @@ function NodePanel({ tile, mayMove, targets, onMove, fates }: {
   tile: Tile; mayMove: boolean; targets: readonly string[]; onMove: (name: string, target: string) => void; fates: Fates | null;
 }) {
   const { node, name, instances } = tile;
+  const maySimulate = useStore((state) => mayOpen(state.session, "whatif", false));
   return (
     <aside>
       <section class="card">
@@ -365,6 +350,7 @@ function NodePanel({ tile, mayMove, targets, onMove, fates }: {
           ))}
         </ul>
         {instances.length === 0 && <p class="faint">{t.node.none}</p>}
+        {maySimulate && <p><a href={href(["whatif"], { nodes: name })}>{t.whatif.link}</a></p>}
       </section>
       {fates && <Impact {...fates} />}
     </aside>

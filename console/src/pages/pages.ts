@@ -7,7 +7,7 @@ export interface PageEntry {
 }
 
 export const NAVIGATION: readonly { readonly title: string; readonly pages: readonly PageEntry[] }[] = [
-  { title: "", pages: [{ id: "overview", title: t.nav.overview }, { id: "map", title: t.nav.map }] },
+  { title: "", pages: [{ id: "overview", title: t.nav.overview }, { id: "map", title: t.nav.map }, { id: "whatif", title: t.nav.whatif }] },
   {
     title: t.nav.machines,
     pages: [

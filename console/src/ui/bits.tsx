@@ -11,6 +11,7 @@ const MIB = 1024 * 1024;
 const ICONS: Readonly<Record<string, string>> = {
   overview: "M3 3h6v8H3zM11 3h6v5h-6zM11 10h6v7h-6zM3 13h6v4H3z",
   map: "M10 2l6.5 3.8v7.6L10 17.2l-6.5-3.8V5.8zM3.5 5.8L10 9.6l6.5-3.8M10 9.6v7.6",
+  whatif: "M10 3a7 7 0 100 14 7 7 0 000-14zM8 8c0-2.700 4-2.700 4 0 0 1.600-2 1.600-2 3.200M10 14h.01",
   cluster: "M10 2.500l6.500 3.700v7.600L10 17.500l-6.500-3.700V6.200zM10 7.500a2.500 2.500 0 100 5 2.500 2.500 0 000-5z",
   instances: "M3 4h14v9H3zM7 17h6M10 13v4",
   nodes: "M3 3.5h14v5H3zM3 11.5h14v5H3zM6 6h.01M6 14h.01",
