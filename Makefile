@@ -9,7 +9,7 @@ PYTHON_FOLDERS := src tests scripts integrations $(patsubst %/,%,$(sort $(dir $(
 
 # Debian packages beyond git, make and python3.
 TEST_PACKAGES := iproute2 qemu-system-x86 qemu-utils ovmf socat strace nftables iptables e2fsprogs etcd-server \
-	swtpm chromium xfsprogs openipmi ipmitool fence-agents
+	swtpm chromium xfsprogs openipmi ipmitool fence-agents restic borgbackup
 
 .DEFAULT_GOAL := help
 .PHONY: help setup install uninstall console deb packages format generated lint unit check suite test test-host soak bench requirements pins \
