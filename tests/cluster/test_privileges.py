@@ -195,17 +195,24 @@ def test_the_rest_server_has_read_its_key_and_then_given_roots_rights_up(
     context = ssl.create_default_context(cafile=certificate)
     address = (ADDRESS, RAPI_PORT)
 
-    def nodes() -> bytes:
+    def ask(method: str, path: str, body: bytes = b"") -> bytes:
         with (
-            socket.create_connection(address, 10) as plain,
+            socket.create_connection(address, 60) as plain,
             context.wrap_socket(plain, server_hostname=ADDRESS) as line,
         ):
             login = base64.b64encode(b"anna:secret").decode()
-            head = f"GET /2/nodes HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {login}\r\n"
-            line.sendall(f"{head}Connection: close\r\n\r\n".encode())
+            head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {login}\r\n"
+            kind = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            line.sendall(f"{head}{kind}Connection: close\r\n\r\n".encode() + body)
             return b"".join(iter(lambda: line.recv(4096), b""))
 
-    wait_until(lambda: b"node1.example" in nodes(), "it has read its users, and asks the master")
+    wait_until(
+        lambda: b"node1.example" in ask("GET", "/2/nodes"),
+        "it has read its users, and asks the master",
+    )
+    begun = ask("POST", "/2/whatif", b'{"scenario": {"steps": []}, "node_size": "64g,1t,8"}')
+    assert b'"state":"running"' in begun, begun
+    wait_until(lambda: b'"state":"done"' in ask("GET", "/2/whatif"), "a simulation of its ends")
     assert problems(separated.paths, separated.users) == []
 
 
