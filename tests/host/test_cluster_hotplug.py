@@ -71,3 +71,24 @@ def test_a_disk_comes_grows_moves_with_its_guest_and_goes() -> None:
         paths = cluster.ok("gnt-instance", "activate-disks", NAME).lines
         assert [line.split(":")[:2] for line in paths] == [["node2.vcluster.test", "disk/0"]]
         assert "uses its disks" in cluster.fails("gnt-instance", "deactivate-disks", NAME)
+
+
+def test_a_running_guest_gets_processors_and_memory_and_keeps_them_at_a_restart() -> None:
+    guest = build_tiny_guest()
+    with local_cluster("--hypervisor", "kvm", "--guest", str(guest), nodes=1) as cluster:
+        add = ["-t", "sharedfile", "--disk", "0:size=64m", "-o", "tiny+default", "--no-nics"]
+        room = ["-H", "kvm:max_vcpus=2,max_memory=224", "-B", "memory=96m"]
+        cluster.ok("gnt-instance", "add", "-n", "node1", *add, *room, NAME, timeout_s=120)
+        hear(cluster, "echo ready", "ready")
+        refused = cluster.fails("gnt-instance", "modify", "--hotplug", "-B", "vcpus=3", NAME)
+        assert "can have 1 to 2 processors, not 3" in refused
+        refused = cluster.fails("gnt-instance", "modify", "--hotplug", "-B", "maxmem=300m", NAME)
+        assert "at most 224 MiB of memory, not 300" in refused
+        given = cluster.ok("gnt-instance", "modify", "--hotplug", "-B", "vcpus=2,maxmem=160m", NAME)
+        assert " - runtime_vcpus -> 2" in given.out
+        assert " - runtime_memory -> 160" in given.out
+        hear(cluster, "ls -d /sys/devices/system/cpu/cpu1", "cpu/cpu1\r")
+        assert cluster.value("instance", NAME, "oper_vcpus") == "2"
+        assert cluster.value("instance", NAME, "oper_ram") == "160M"
+        cluster.ok("gnt-instance", "reboot", "-t", "full", NAME, timeout_s=120)
+        hear(cluster, "grep -c processor /proc/cpuinfo", r"(?m)^2\r?$")

@@ -19,7 +19,7 @@ from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import run
 from ganeti.hypervisor.hotplug import incoming_instance
-from ganeti.hypervisor.kvm import devices, processors
+from ganeti.hypervisor.kvm import devices, memory, processors
 from ganeti.hypervisor.kvm.acceleration import Acceleration
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.monitor import Monitor
@@ -163,7 +163,9 @@ def data_disk(directory: Path, index: int, size: int) -> tuple[DiskSpec, Path]:
     return disk, make_disk(directory / disk.uuid, size)
 
 
-async def migrate(source: Node, target: Node, wanted: InstanceSpec, paths: dict[str, Path]) -> None:
+async def migrate(
+    source: Node, target: Node, wanted: InstanceSpec, paths: dict[str, Path], *, live: bool = True
+) -> None:
     """The steps of the master, in its order; `wanted` is what the configuration says."""
     info = await source.driver.migration_info(wanted)
     coming = incoming_instance(wanted, info.instance)
@@ -177,6 +179,7 @@ async def migrate(source: Node, target: Node, wanted: InstanceSpec, paths: dict[
             address=place.address,
             port=place.port,
             certificate=place.certificate,
+            live=live,
         )
     )
     assert (result.status, result.error) == ("completed", "")
@@ -425,6 +428,64 @@ async def test_the_guest_gives_memory_back_and_takes_that_with_it(
     [listed] = await there.driver.running()
     assert listed.memory == 80
     assert await there.driver.hotplug.set_memory(instance, 90) == 90
+
+
+async def total(node: Node, instance: InstanceSpec, least: int = 0) -> int:
+    """The MiB that a guest uses, once that is enough: it takes a moment to use what it got."""
+    for _ in range(150):
+        text = await node.hear(instance, "grep MemTotal /proc/meminfo")
+        found = int(re.findall(r"MemTotal:\s+(\d+) kB", text)[-1]) // 1024
+        if found > least:
+            return found
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"the guest uses {found} MiB, not more than {least}")
+
+
+@pytest.mark.parametrize("machine", [pytest.param("pc", marks=pytest.mark.soak), "q35"])
+async def test_memory_beyond_the_start_comes_moves_with_the_guest_and_goes(
+    nodes: list[Node], guest: Path, tmp_path: Path, machine: str
+) -> None:
+    here, there = nodes
+    confined = {"security_model": "user", "security_domain": "nobody", "use_chroot": True}
+    instance, system = installed(
+        guest, tmp_path, **confined, machine_version=machine, max_memory=352
+    )
+    await here.boot(instance, system)
+    at_start = await total(here, instance)
+    assert await here.driver.hotplug.set_memory(instance, 224) == 224
+    grown = await total(here, instance, at_start + 110)
+    assert grown <= at_start + 128
+    [listed] = await here.driver.running()
+    assert listed.memory == 224
+    paths = {instance.disks[0].uuid: system}
+    is_live = here.record(instance).accelerator != "tcg"
+    if not is_live:
+        with pytest.raises(HypervisorError, match="128 MiB of added memory"):
+            await migrate(here, there, instance, paths)
+        await there.driver.finish_migration(instance, MigrationEnd.END_TARGET)
+        await here.driver.finish_migration(instance, MigrationEnd.RESUME_SOURCE)
+    await migrate(here, there, instance, paths, live=is_live)
+    [listed] = await there.driver.running()
+    assert (listed.memory, await total(there, instance)) == (224, grown)
+    assert await there.driver.hotplug.set_memory(instance, 352) == 352
+    assert await total(there, instance, grown + 110) <= grown + 128
+    assert await there.driver.hotplug.set_memory(instance, 90) <= 96
+    await migrate(there, here, instance, paths)
+    assert [one.memory for one in await here.driver.running()] < [97]
+
+
+async def test_a_guest_without_the_driver_gets_no_memory(
+    nodes: list[Node], guest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "PLUG_S", 3.0)
+    node = nodes[0]
+    instance, system = installed(guest, tmp_path, max_memory=224)
+    await node.boot(instance, system)
+    await node.hear(instance, "rmmod virtio_mem")
+    with pytest.raises(HypervisorError, match="used 0 of 64 MiB"):
+        await node.driver.hotplug.set_memory(instance, 160)
+    assert [one.memory for one in await node.driver.running()] == [96]
+    assert await node.driver.hotplug.set_memory(instance, 80) == 80
 
 
 async def test_what_fails_leaves_the_guest_and_the_host_as_they_were(

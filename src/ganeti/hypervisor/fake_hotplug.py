@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.hotplug import Hotplug, with_disk, with_nic, without_disk, without_nic
 from ganeti.model.hypervisor_param import EMPTY_DRIVE
-from ganeti.model.hypervisors.kvm import MOST_CPUS
+from ganeti.model.hypervisors.kvm import MOST_CPUS, MOST_MEMORY_MIB
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.rpc.procedures.devices import GuestLimits
 
@@ -33,7 +33,9 @@ class FakeHotplug(Hotplug):
 
     async def limits(self, instance: InstanceSpec) -> GuestLimits:
         is_here = self._change(instance, lambda guest: guest)
-        return GuestLimits(least_vcpus=1, most_vcpus=MOST_CPUS) if is_here else GuestLimits()
+        if not is_here:
+            return GuestLimits()
+        return GuestLimits(least_vcpus=1, most_vcpus=MOST_CPUS, most_memory=MOST_MEMORY_MIB)
 
     async def add_disk(self, instance: InstanceSpec, disk: DiskSpec, path: str) -> None:
         self._meet("add_disk")

@@ -60,7 +60,10 @@ class Hotplug(abc.ABC):
 
     @abc.abstractmethod
     async def set_memory(self, instance: InstanceSpec, memory_mib: int) -> int:
-        """Request the guest's memory size; return its use after a while, 0 if it does not run here."""
+        """Request the guest's memory size; return its use after a while, 0 if it does not run here.
+
+        HypervisorError if the guest does not use added memory.
+        """
 
 
 def incoming_instance(wanted: InstanceSpec, of_guest: InstanceSpec) -> InstanceSpec:

@@ -5,7 +5,7 @@ from enum import Enum
 from ganeti.model.hypervisor_param import CD_DRIVES
 from ganeti.model.params import BACKEND_PARAMS
 
-_AMOUNTS = frozenset(("vcpus",))
+_AMOUNTS = frozenset(("maxmem", "vcpus"))
 """Backend parameters that a running guest can get at once."""
 
 

@@ -33,7 +33,7 @@ def test_every_parameter_that_administrators_know_is_there_once() -> None:
     names = [param.name for param in KVM.params]
     own = {
         *("accelerator", "firmware", "guest_agent_timeout", "image_directories", "pvpanic", "tpm"),
-        *("watchdog", "max_vcpus"),
+        *("watchdog", "max_vcpus", "max_memory"),
     }
     assert set(names) - set(UPSTREAM.split()) == own
     assert set(UPSTREAM.split()) <= set(names)
@@ -74,7 +74,7 @@ machine_version migration_bandwidth migration_caps migration_downtime migration_
 reboot_behavior root_path scsi_controller_type serial_console serial_speed soundhw
 spice_image_compression spice_ip_version spice_jpeg_wan_compression spice_playback_compression
 spice_streaming_video spice_use_vdagent tpm spice_zlib_glz_wan_compression usb_mouse use_guest_agent
-use_localtime user_shutdown vga virtio_net_queues vnet_hdr guest_agent_timeout pvpanic watchdog max_vcpus
+use_localtime user_shutdown vga virtio_net_queues vnet_hdr guest_agent_timeout pvpanic watchdog max_vcpus max_memory
 """
 
 

@@ -588,3 +588,67 @@ async def test_a_change_that_fails_gives_the_guest_its_processors_back(
     assert _vcpus_of_guest(master, uuid) == 1
     assert master.instance(NAME).beparams.get("vcpus", 1) == 1
     check(master)
+
+
+def _memory_of_guest(master: Master, uuid: str) -> int:
+    return master.world.node(1).guests[uuid].spec.memory
+
+
+async def test_a_running_guest_gets_memory_at_once_if_it_has_room(master: Master) -> None:
+    uuid = await instance(master)
+    view = await master.run(modify(beparams={"maxmem": 768}, hotplug_if_possible=True))
+    assert ["runtime_memory", 768] in succeeded(view)
+    assert "next start" not in said(view)
+    assert _memory_of_guest(master, uuid) == 768
+    # Without an explicit request no memory is taken from a running guest.
+    kept = await master.run(modify(beparams={"maxmem": 512}, hotplug_if_possible=True))
+    assert "be/maxmem takes effect at the next start" in said(kept)
+    assert _memory_of_guest(master, uuid) == 768
+    less = await master.run(modify(beparams={"memory": 384}, hotplug=True))
+    assert ["runtime_memory", 384] in succeeded(less)
+    assert _memory_of_guest(master, uuid) == 384
+    check(master)
+
+
+async def test_a_higher_minimum_gives_a_guest_memory_back(master: Master) -> None:
+    uuid = await instance(master)
+    succeeded(await master.run(modify(runtime_mem=300)))
+    succeeded(await master.run(modify(beparams={"minmem": 280}, hotplug=True)))
+    assert _memory_of_guest(master, uuid) == 300
+    succeeded(await master.run(modify(beparams={"minmem": 400}, hotplug=True)))
+    assert _memory_of_guest(master, uuid) == 400
+
+
+async def test_a_guest_without_room_gets_memory_at_its_next_start(master: Master) -> None:
+    uuid = await instance(master)
+    master.world.node(1).guests_may_have_memory = 600
+    _, (text, code) = failed(await master.run(modify(beparams={"maxmem": 768}, hotplug=True)))
+    assert (code, "at most 600 MiB of memory, not 768" in text) == ("wrong_state", True)
+    view = await master.run(modify(beparams={"maxmem": 768}, hotplug_if_possible=True))
+    assert "be/maxmem takes effect at the next start" in said(view)
+    assert _memory_of_guest(master, uuid) == 512
+    check(master)
+
+
+async def test_a_node_without_the_memory_refuses_it_to_a_running_guest(master: Master) -> None:
+    uuid = await instance(master)
+    later = await master.run(modify(beparams={"maxmem": 100_000}, force=True))
+    succeeded(later)
+    name, (text, code) = failed(await master.run(modify(beparams={"maxmem": 99_000}, hotplug=True)))
+    assert (name, code) == ("OpPrereqError", "insufficient_resources")
+    assert "memory" in text
+    assert _memory_of_guest(master, uuid) == 512
+
+
+@pytest.mark.requirement("G11")
+@pytest.mark.parametrize("fault", list(Fault))
+async def test_memory_that_a_guest_does_not_take_changes_nothing(
+    master: Master, fault: Fault
+) -> None:
+    uuid = await instance(master)
+    before = master.instance(NAME)
+    master.rpc.fail(1, fault)
+    failed(await master.run(modify(beparams={"maxmem": 768}, hotplug=True)))
+    await master.nothing_is_left()
+    assert (_memory_of_guest(master, uuid), master.instance(NAME)) == (512, before)
+    check(master)

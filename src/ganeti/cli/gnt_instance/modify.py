@@ -50,6 +50,10 @@ def modify(args: argparse.Namespace) -> int:
     its start. Processors of its start remain until the next one. A guest whose system does not use new
     processors by itself needs: echo 1 >/sys/devices/system/cpu/cpuN/online
 
+    -B maxmem=SIZE also changes the memory of a running guest, up to the hypervisor parameter max_memory of
+    its start. Less memory needs --hotplug. The guest needs a driver of virtio-mem to get more memory than
+    at its start (Linux 5.8), and must use it at once (for example kernel argument memhp_default_state=online).
+
     A detached disk keeps its data and belongs to no instance. It can be attached, by name or UUID, to an
     instance on the same nodes. 'gnt-cluster verify' lists detached disks.
 

@@ -28,6 +28,7 @@ from ganeti.hypervisor.kvm.machine import (
     is_q35,
     machine_words,
     memory_words,
+    reserve_device,
 )
 from ganeti.hypervisor.kvm.options import option
 from ganeti.hypervisor.kvm.pci_slots import (
@@ -111,6 +112,7 @@ def qemu_command(instance: InstanceSpec, resolved: Resolved) -> list[str]:
         *_serial(resolved),
         *_kernel(resolved.hvparams),
         *("-device", option("virtio-balloon-pci", id=BALLOON)),
+        *reserve_device(instance, resolved.hvparams),
         *_ports(resolved.machine),
         *_disks(instance, resolved),
         *_nics(instance, resolved),

@@ -39,7 +39,7 @@ from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.params import Params
 
 _NO_BACKEND = DiskBackend("", is_block=False, direct=False)
-_TOPOLOGY = ("cpu_sockets", "cpu_cores", "cpu_threads", "max_vcpus")
+_TOPOLOGY = ("cpu_sockets", "cpu_cores", "cpu_threads", "max_vcpus", "max_memory")
 """They would not fit fewer processors."""
 
 

@@ -23,6 +23,7 @@ from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.holding import Holding
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.links import HostLinks
+from ganeti.hypervisor.kvm.memory import check_moves_live
 from ganeti.hypervisor.kvm.migration_endpoint import MigrationEndpoint
 from ganeti.hypervisor.kvm.moments import Moments
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorSilent, Talk
@@ -276,6 +277,8 @@ class KvmHypervisor(Hypervisor):
                     f"{instance.name} has only arrived here, and that migration is not finished"
                 )
             status = await guest.status()
+            if where.live and status == "running":
+                check_moves_live(guest)
             if status in ("running", "paused", "prelaunch") and not guest.record.stopped_to_move:
                 stops = status == "running" and not where.live
                 guest = self._guests.change(

@@ -39,6 +39,7 @@ from ganeti.hypervisor.kvm.disks import resolve_disks
 from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
 from ganeti.hypervisor.kvm.images import EMPTY
 from ganeti.hypervisor.kvm.media import change_medium
+from ganeti.hypervisor.kvm.memory import MIB, GuestMemory, reserve_of
 from ganeti.hypervisor.kvm.monitor import CommandRefused
 from ganeti.hypervisor.kvm.network import connect_tap, make_taps, remove_taps, tap_name
 from ganeti.hypervisor.kvm.pci_slots import device_id, free_slot
@@ -49,11 +50,8 @@ from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.model.limits import MAX_DISKS, MAX_NICS
 from ganeti.rpc.procedures.devices import GuestLimits
 
-MIB = 1024 * 1024
 CLOSE_S = 10.0
 """The time for QEMU to close a disk whose device is gone."""
-BALLOON_S = 10.0
-"""The time for which returned memory is observed; the guest continues afterwards."""
 
 _FDSET_BASE = 0x47000
 """Sets of descriptors for disks are numbered from here, different from all others."""
@@ -65,6 +63,7 @@ class KvmHotplug(Hotplug):
     def __init__(self, paths: Paths, run: Run, guests: Guests) -> None:
         self._paths, self._run, self._guests = paths, run, guests
         self._processors = Processors(guests)
+        self._memory = GuestMemory(guests)
 
     async def obstacles(self, instance: InstanceSpec) -> list[str]:
         guest = self._guests.peek(self._guests.files(instance.uuid))
@@ -152,7 +151,11 @@ class KvmHotplug(Hotplug):
         guest = self._guests.peek(self._guests.files(instance.uuid))
         if guest is None or guest.record.is_adopted:
             return GuestLimits()
-        return GuestLimits(least_vcpus=guest.instance.vcpus, most_vcpus=guest.most_vcpus)
+        return GuestLimits(
+            least_vcpus=guest.instance.vcpus,
+            most_vcpus=guest.most_vcpus,
+            most_memory=guest.instance.memory + reserve_of(guest),
+        )
 
     async def set_vcpus(self, instance: InstanceSpec, count: int) -> int:
         async with self._guest(instance) as guest:
@@ -162,16 +165,7 @@ class KvmHotplug(Hotplug):
         async with self._guest(instance) as guest:
             if guest is None:
                 return 0
-            await guest.ask("balloon", {"value": memory_mib * MIB})
-            loop = asyncio.get_running_loop()
-            deadline = loop.time() + BALLOON_S
-            while True:
-                actual = int((await guest.ask("query-balloon"))["actual"]) // MIB
-                if actual == memory_mib or loop.time() >= deadline:
-                    break
-                await asyncio.sleep(LOOK_EVERY_S)
-            self._guests.change(guest, memory=actual)
-            return actual
+            return await self._memory.set_amount(guest, memory_mib)
 
     async def reconciled(self, guest: Guest) -> Guest:
         """Return the guest with a record of its real devices; its lock is held.
@@ -187,7 +181,7 @@ class KvmHotplug(Hotplug):
         for nic in spec.nics:
             if device_id("nic", nic.uuid) not in present:
                 guest = await self._drop_nic(guest, nic)
-        return self._processors.reconciled(guest, present)
+        return await self._memory.reconciled(self._processors.reconciled(guest, present))
 
     # --- disks and NICs ----------------------------------------------------------------------
 

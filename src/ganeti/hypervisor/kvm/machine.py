@@ -21,6 +21,10 @@ _ROOMY_TRANSLATION_CACHE_MIB = 1024
 _SMALL_TRANSLATION_CACHE_MIB, _BIG_TRANSLATION_CACHE_MIB, _SMALL_GUEST_MIB = 32, 128, 512
 is_q35 = has_root_ports
 _SPEAKER = "pcspk"
+ADDED_MEMORY = "added-memory"
+"""The device through which a running guest gets more memory than at its start."""
+BLOCK_MIB = 2
+"""Memory comes in blocks of this size."""
 AUDIO = "audio"
 """Id of the sound that a card plays."""
 
@@ -93,13 +97,33 @@ def cpu_words(instance: InstanceSpec, hvparams: Params) -> list[str]:
 
 
 def memory_words(instance: InstanceSpec, accelerator: str, hvparams: Params) -> list[str]:
-    """Return `-m`, with huge pages if configured."""
+    """Return `-m` and the reserve, or huge pages if configured."""
     if hvparams["mem_path"]:
         return [
             *("-m", option(size=f"{instance.memory}M")),
             *("-mem-path", str(hvparams["mem_path"]), "-mem-prealloc"),
         ]
-    return ["-m", option(size=_memory(instance, accelerator))]
+    size = _memory(instance, accelerator)
+    if not (reserve := reserve_mib(instance, hvparams)):
+        return ["-m", option(size=size)]
+    return [
+        *("-m", option(size=size, maxmem=f"{instance.memory + reserve}M")),
+        *("-object", option("memory-backend-ram", id="reserve", size=f"{reserve}M", reserve=False)),
+    ]
+
+
+def reserve_mib(instance: InstanceSpec, hvparams: Params) -> int:
+    """Return the MiB that the guest can get above those of its start (`instance`)."""
+    return max(0, int(hvparams["max_memory"]) - instance.memory) // BLOCK_MIB * BLOCK_MIB
+
+
+def reserve_device(instance: InstanceSpec, hvparams: Params) -> list[str]:
+    """Return the device through which the guest gets its reserve, if it has one."""
+    if not reserve_mib(instance, hvparams):
+        return []
+    # The size of a block would depend on the host, but must be the same on the next node.
+    pairs = {"id": ADDED_MEMORY, "memdev": "reserve", "block_size": f"{BLOCK_MIB}M"}
+    return ["-device", option("virtio-mem-pci", **pairs, requested_size=0)]
 
 
 def clock_words(hvparams: Params) -> list[str]:

@@ -92,6 +92,8 @@ def _devices(hvparams: Params) -> list[str]:
             found.append("virtio_net_queues: needs nic_type=paravirtual")
     if hvparams["disk_aio"] == "native" and hvparams["disk_cache"] in _THROUGH_THE_CACHE:
         found.append("disk_aio: native needs disk_cache=none")
+    if hvparams["max_memory"] and hvparams["mem_path"]:
+        found.append("max_memory: huge pages (mem_path) cannot be added to a running guest")
     if hvparams["guest_agent_timeout"] and not hvparams["use_guest_agent"]:
         found.append("guest_agent_timeout: needs use_guest_agent")
     if hvparams["cdrom2_image_path"] and not hvparams["cdrom_image_path"]:

@@ -34,6 +34,7 @@ SPICE_FILES = ("/var/lib/ganeti/spice.pem", "/var/lib/ganeti/spice-ca.pem")
 VNC_PASSWORD_FILE = "/etc/ganeti/vnc-cluster-password"  # noqa: S105 - the path, not the password
 """The password file of all VNC consoles, unless a parameter names another file (S72)."""
 MOST_CPUS = 1024
+MOST_MEMORY_MIB = 16 * 1024 * 1024
 FIRMWARES = ("bios", "uefi")
 
 _DISK_KINDS = ("paravirtual", "scsi", "scsi-hd", "ide")
@@ -277,6 +278,12 @@ _CPU = (
         check=between(0, MOST_CPUS),
     ),
     HypervisorParam(
+        "max_memory",
+        0,
+        "MiB that the guest can get while it runs; 0, or less than maxmem, adds no room",
+        check=between(0, MOST_MEMORY_MIB),
+    ),
+    HypervisorParam(
         "mem_path",
         "",
         "directory of huge pages for the guest's memory",
@@ -409,6 +416,7 @@ KVM = HypervisorRow(
         "firmware": True,
         "guest_agent_timeout": False,
         "image_directories": False,
+        "max_memory": True,
         "max_vcpus": True,
         "pvpanic": False,
         "tpm": True,

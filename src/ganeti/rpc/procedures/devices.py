@@ -46,10 +46,11 @@ class MediumResult(Message, frozen=True, kw_only=True):
 
 
 class GuestLimits(Message, frozen=True, kw_only=True):
-    """How many processors the running guest can have without a restart; 0 and 0 if it does not run."""
+    """The processors, and the MiB of memory, that the running guest can have without a restart; 0 if it does not run."""
 
     least_vcpus: int = 0
     most_vcpus: int = 0
+    most_memory: int = 0
 
 
 class VcpusArgs(Message, frozen=True, kw_only=True):

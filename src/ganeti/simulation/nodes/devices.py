@@ -42,7 +42,11 @@ class DeviceCalls(GuestCalls):
         self._check_hypervisor(args.instance.hypervisor)
         if args.instance.uuid not in self.guests:
             return GuestLimits()
-        return GuestLimits(least_vcpus=1, most_vcpus=self.guests_may_have_vcpus)
+        return GuestLimits(
+            least_vcpus=1,
+            most_vcpus=self.guests_may_have_vcpus,
+            most_memory=self.guests_may_have_memory,
+        )
 
     def on_hotplug_disk(self, args: DiskChangeArgs) -> Nothing:
         if args.action is DeviceAction.MODIFY:

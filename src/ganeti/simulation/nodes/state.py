@@ -14,7 +14,7 @@ from ganeti.base.errors import (
 from ganeti.model.disk_templates import VOLUME_GROUP, StorageUnit
 from ganeti.model.hooks import Phase
 from ganeti.model.hypervisors import HYPERVISORS
-from ganeti.model.hypervisors.kvm import MOST_CPUS
+from ganeti.model.hypervisors.kvm import MOST_CPUS, MOST_MEMORY_MIB
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.objects import NodeUuid
 from ganeti.model.progress import Progress
@@ -165,6 +165,7 @@ class NodeState:
     installed: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Disk -> the OS that was put onto it, and the name that its system believes to have."""
     guests_may_have_vcpus: int = MOST_CPUS
+    guests_may_have_memory: int = MOST_MEMORY_MIB
     hotplug_obstacles: list[str] = field(default_factory=list)
     declares_variants: bool = True
     """Whether OS definitions declare the variants that are asked for."""

@@ -31,10 +31,8 @@ from ganeti.rpc.procedures.devices import (
     HOTPLUG_MEDIUM,
     HOTPLUG_NIC,
     HOTPLUG_OBSTACLES,
-    INSTANCE_MEMORY,
     DiskChangeArgs,
     MediumArgs,
-    MemoryArgs,
     NicChangeArgs,
 )
 from ganeti.rpc.procedures.instances import InstanceArgs, RunningInstance
@@ -91,7 +89,7 @@ from ganeti.units.relocation.convert import (
 from ganeti.units.relocation.plan import DiskPlan
 from ganeti.units.spindles import check_asked, check_spindles
 from ganeti.units.undo.disks import closings, removals
-from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
+from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic
 from ganeti.units.undo.step import Step
 
 OF_CONVERSIONS = ("ext_params", "file_driver", "remote_node", "remote_node_uuid", "iallocator")
@@ -113,8 +111,6 @@ class ModifyPlan:
     media: tuple[str, ...] = ()
     """New media in CD drives of the running guest, by their hypervisor parameters."""
     amounts: HotAmounts = NOTHING
-    memory: tuple[int, int] | None = None
-    """Memory of the running guest, present and requested, in MiB."""
     later: tuple[str, ...] = ()
     """Changes that the running guest gets at its next start."""
 
@@ -200,13 +196,11 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         new_disks, old_disks = self._disks_that_change(ctx, before, after)
         if new_disks or old_disks:
             check_online(node)
-        await self._check_on_node(ctx, node, before, after, state)
-        steps = hot_steps(spec_of(ctx, before), instance_spec(ctx.snapshot, after))
         wanted = wanted_amounts(ctx, after, state, {one.label for one in changes})
+        await self._check_on_node(ctx, node, before, after, state, hot=wanted)
+        steps = hot_steps(spec_of(ctx, before), instance_spec(ctx.snapshot, after))
         is_hot = bool(steps or wanted) and await self._is_hot(ctx, node, before, state)
-        amounts = NOTHING
-        if is_hot:
-            amounts = await possible_amounts(ctx, node, before, wanted, must=op.hotplug)
+        amounts = await self._amounts(ctx, before, state, wanted, is_hot=is_hot)
         if state is not None and old_disks and not is_hot:
             raise PrereqError(
                 f"{before.name} runs and has disk {old_disks[0].index} open; remove it while the guest runs"
@@ -225,7 +219,6 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
             hot=tuple(steps) if is_hot else (),
             media=media,
             amounts=amounts,
-            memory=self._memory(ctx, before, state),
             later=waiting(
                 changes,
                 has_devices=is_hot,
@@ -306,11 +299,13 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         before: Instance,
         after: Instance,
         state: RunningInstance | None,
+        *,
+        hot: HotAmounts,
     ) -> None:
         """Query the node whether it could run the changed instance; `--force` skips this."""
         if node.offline:
             return
-        await self._check_resources(ctx, node, before, after, state)
+        await self._check_resources(ctx, node, before, after, state, hot=hot)
         if self.op.force:
             return
         if after.nics != before.nics:
@@ -328,10 +323,15 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         before: Instance,
         after: Instance,
         state: RunningInstance | None,
+        *,
+        hot: HotAmounts,
     ) -> None:
         cluster, what = ctx.snapshot.cluster, f"changing instance {before.name}"
         old, new = filled_beparams(ctx.snapshot, before), filled_beparams(ctx.snapshot, after)
-        wanted = self.op.runtime_mem or (new["maxmem"] if new["maxmem"] > old["maxmem"] else 0)
+        raised = new["maxmem"] if new["maxmem"] > old["maxmem"] else 0
+        if hot.memory is not None and (self.op.hotplug or self.op.hotplug_if_possible):
+            raised = max(raised, hot.memory[1])
+        wanted = self.op.runtime_mem or raised
         more_memory = wanted - state.memory if state is not None and not self.op.force else 0
         known = {disk.uuid for disk in before.disks} | ctx.snapshot.table(DetachedDisk).keys()
         more = [one for one in after.disks if one.uuid not in known]
@@ -363,6 +363,23 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         for obstacle in obstacles:
             ctx.info(f"the running guest is not changed: {obstacle}")
         return not obstacles
+
+    async def _amounts(
+        self,
+        ctx: UnitContext,
+        instance: Instance,
+        state: RunningInstance | None,
+        wanted: HotAmounts,
+        *,
+        is_hot: bool,
+    ) -> HotAmounts:
+        """Return what the running guest gets at once; an explicit request for its memory needs no hotplug."""
+        found = NOTHING
+        if is_hot:
+            node = primary_node(ctx, instance)
+            found = await possible_amounts(ctx, node, instance, wanted, must=self.op.hotplug)
+        requested = self._memory(ctx, instance, state)
+        return found if requested is None else HotAmounts(vcpus=found.vcpus, memory=requested)
 
     def _media(self, ctx: UnitContext, before: Instance, after: Instance) -> tuple[str, ...]:
         if not (self.op.hotplug or self.op.hotplug_if_possible):
@@ -403,7 +420,6 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
                 await self._change_guest(ctx, undo, plan, step)
             await self._change_media(ctx, undo, plan)
             await change_amounts(ctx, undo, plan.node, plan.before, plan.amounts)
-            await self._set_memory(ctx, undo, plan)
             undo.commit(self._recorded(ctx, plan), then=self._superfluous(ctx, plan))
         await label_disks(ctx, plan.after, [one.disk.uuid for one in plan.disks.attached])
         if self.op.wait_for_sync and plan.new_disks and plan.hot:
@@ -485,20 +501,6 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
 
         return moved
 
-    async def _set_memory(self, ctx: UnitContext, undo: UndoLog, plan: ModifyPlan) -> None:
-        if plan.memory is None:
-            return
-        present, wanted = plan.memory
-        spec = spec_of(ctx, plan.before)
-        ctx.step(f"changing the memory of the running guest from {present} to {wanted} MiB")
-        back = MemoryArgs(instance=spec, memory=present)
-        await undo.push(SetMemory(node=plan.node.uuid, change=back))
-        result = await ctx.call(
-            plan.node, INSTANCE_MEMORY, MemoryArgs(instance=spec, memory=wanted)
-        )
-        if result.memory != wanted:
-            ctx.warn(f"the guest uses {result.memory} MiB at present; it may still follow")
-
     def dry_run_result(self, ctx: UnitContext, plan: ModifyPlan | DiskPlan) -> Any:
         if isinstance(plan, DiskPlan):
             return [["disk_template", plan.after.disk_template]]
@@ -525,8 +527,6 @@ def _reported(plan: ModifyPlan) -> list[list[Any]]:
     reported = [[one.label, one.value] for one in plan.changes]
     reported += [[step.label, "hotplug:done"] for step in plan.hot]
     reported += [list(pair) for pair in plan.amounts.reported()]
-    if plan.memory is not None:
-        reported.append(["runtime_memory", plan.memory[1]])
     return reported
 
 

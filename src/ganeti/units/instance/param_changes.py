@@ -30,7 +30,7 @@ def changed_params(
     beparams = backend_changes(op.beparams)
     if MEMORY in op.beparams:
         size = _shown(beparams["maxmem"])
-        results.append(FieldChange(BACKEND, MEMORY, size, Applies.AT_START))
+        results.append(FieldChange(BACKEND, MEMORY, size, of_backend("maxmem")))
     named = op.beparams.keys() - {MEMORY}
     results += [
         FieldChange(BACKEND, name, _shown(value), of_backend(name))

@@ -18,7 +18,8 @@ from ganeti.hypervisor.hotplug import with_disk, with_nic
 from ganeti.hypervisor.kvm import hotplug as hotplug_module
 from ganeti.hypervisor.kvm.devices import ASK_AGAIN_S, LET_GO_S
 from ganeti.hypervisor.kvm.guests import Guest, Guests
-from ganeti.hypervisor.kvm.hotplug import BALLOON_S, MIB, KvmHotplug
+from ganeti.hypervisor.kvm.hotplug import KvmHotplug
+from ganeti.hypervisor.kvm.memory import BALLOON_S, MIB, PLUG_S, check_moves_live, split
 from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.pci_slots import device_id
 from ganeti.hypervisor.kvm.positions import added_name
@@ -46,6 +47,9 @@ INSTANCE = InstanceSpec(
 )
 LIMIT = 20
 """More questions than any operation asks."""
+POSITIONS = [
+    {"type": "qemu64-x86_64-cpu", "props": {"core-id": core, "socket-id": 0}} for core in (2, 1, 0)
+]
 HOW = ("refused", "silent", "silent, but done", "gone")
 
 
@@ -63,6 +67,8 @@ class Qemu(SingleQuestions):
         self.is_alive = True
         self.memory = 96
         self.keeps_memory = False
+        self.requested, self.reserve, self.takes_memory = 0, 0, True
+        """MiB of virtio-mem, requested and added."""
         self.holds = 0
         """So often a disk is still in use, although its device is gone."""
         self.asked: list[str] = []
@@ -89,7 +95,11 @@ class Qemu(SingleQuestions):
         if how == "gone":
             self.is_alive = False
             raise MonitorGone("it ended")
-        answer = self._answer(command, arguments or {})
+        answer = (
+            self._reserve(**(arguments or {}))
+            if command in ("qom-get", "qom-set")
+            else self._answer(command, arguments or {})
+        )
         if how:
             raise MonitorSilent("no answer")
         return answer
@@ -105,13 +115,12 @@ class Qemu(SingleQuestions):
 
     def _answer(self, command: str, arguments: Mapping[str, Any]) -> Any:
         match command:
+            case "query-hotpluggable-cpus":
+                return POSITIONS
             case "query-status":
                 return {"status": self.status}
             case "qom-list":
                 return [{"name": name} for name in sorted(self.devices)]
-            case "query-hotpluggable-cpus":
-                positions = ({"core-id": core, "socket-id": 0} for core in (2, 1, 0))
-                return [{"type": "qemu64-x86_64-cpu", "props": one} for one in positions]
             case "query-balloon":
                 return {"actual": self.memory * MIB}
             case "balloon" if not self.keeps_memory:
@@ -129,6 +138,14 @@ class Qemu(SingleQuestions):
                 change(things, arguments[key])
                 self.added += [arguments] if change == self._add else []
         return {}
+
+    def _reserve(self, path: str, property: str, value: int | None = None) -> int:  # noqa: A002 - as QEMU's argument
+        assert path == "/machine/peripheral/added-memory"
+        if value is not None:
+            self.requested = value // MIB
+            if self.requested < self.reserve or self.takes_memory:
+                self.reserve = self.requested
+        return {"size": self.reserve, "requested-size": self.requested}[property] * MIB
 
     def _changes(self) -> dict[str, tuple[Callable[[set[str], str], None], set[str], str]]:
         return {
@@ -593,3 +610,77 @@ async def test_a_grown_disk_is_recorded_when_qemu_knows_of_it(host: Host) -> Non
 def test_the_pretended_qemu_talks_as_a_real_one() -> None:
     talk: Talk = Qemu()
     assert callable(talk)
+
+
+ROOMY = replace(INSTANCE, hvparams={"max_memory": 160})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "parts"),
+    [
+        (80, (80, 0)),
+        (96, (96, 0)),
+        (100, (96, 4)),
+        (101, (96, 4)),
+        (160, (96, 64)),
+        (999, (96, 64)),
+    ],
+)
+def test_less_memory_is_in_the_balloon_and_more_is_added_in_blocks(
+    wanted: int, parts: tuple[int, int]
+) -> None:
+    assert split(wanted, 96, 64) == parts
+
+
+async def test_a_guest_gets_memory_beyond_its_start_and_gives_it_back(host: Host) -> None:
+    host.write(ROOMY)
+    assert (await host.hotplug.limits(ROOMY)).most_memory == 160
+    for wanted, parts in ((128, (96, 32)), (160, (96, 64)), (80, (80, 0)), (100, (96, 4))):
+        assert await host.hotplug.set_memory(ROOMY, wanted) == wanted
+        assert (host.qemu.memory, host.qemu.reserve) == parts
+        assert host.guest.memory == wanted
+    assert host.record.instance.memory == 96  # as at its start
+
+
+async def test_a_guest_that_takes_no_memory_keeps_what_it_had(host: Host) -> None:
+    host.write(ROOMY)
+    await host.hotplug.set_memory(ROOMY, 100)
+    host.qemu.takes_memory = False
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+    with pytest.raises(HypervisorError, match=r"used 4 of 32 MiB within 30 s; .* virtio-mem"):
+        await host.hotplug.set_memory(ROOMY, 128)
+    assert loop.time() - begin >= PLUG_S
+    assert (host.qemu.requested, host.qemu.reserve, host.guest.memory) == (4, 4, 100)
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("nth", range(1, 7))
+async def test_the_record_has_the_real_memory_after_any_failure(
+    host: Host, nth: int, how: str
+) -> None:
+    host.write(ROOMY)
+    host.qemu.fail(nth, how)
+    with contextlib.suppress(HypervisorError):
+        await host.hotplug.set_memory(ROOMY, 128)
+    if how == "gone":
+        assert host.guests.peek(host.files) is None
+        return
+    host.qemu.repair()
+    await host.hotplug.reconciled(host.guest)
+    assert host.guest.memory == host.qemu.memory + host.qemu.reserve
+    assert await host.hotplug.set_memory(ROOMY, 128) == 128
+    assert await host.hotplug.set_memory(ROOMY, 96) == 96
+
+
+async def test_an_emulated_guest_with_added_memory_moves_only_while_it_stands_still(
+    host: Host,
+) -> None:
+    host.write(ROOMY)
+    await host.hotplug.set_memory(ROOMY, 100)
+    check_moves_live(host.guest)
+    host.files.write(replace(host.record, accelerator="tcg"))
+    with pytest.raises(HypervisorError, match=r"4 MiB of added memory, .* --non-live"):
+        check_moves_live(host.guest)
+    await host.hotplug.set_memory(ROOMY, 96)
+    check_moves_live(host.guest)

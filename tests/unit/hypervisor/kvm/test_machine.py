@@ -14,6 +14,7 @@ from ganeti.hypervisor.kvm.machine import (
     fault_words,
     machine_words,
     memory_words,
+    reserve_device,
 )
 from ganeti.model.hypervisor_params import hypervisor_defaults
 from ganeti.model.params import Params
@@ -69,6 +70,19 @@ def test_a_topology_that_is_not_the_number_of_cpus_is_refused(
 def test_a_cpu_keeps_its_features() -> None:
     words = cpu_words(INSTANCE, params(cpu_type="Haswell,+vmx"))
     assert values(words, "-cpu") == ["Haswell,+vmx"]
+
+
+def test_a_reserve_of_memory_is_a_device_with_blocks_of_one_size() -> None:
+    given = params(max_memory=201)
+    assert memory_words(INSTANCE, "kvm", given) == [
+        "-m", "size=96M,maxmem=200M", "-object", "memory-backend-ram,id=reserve,size=104M,reserve=off"
+    ]  # fmt: skip
+    assert reserve_device(INSTANCE, given) == [
+        "-device", "virtio-mem-pci,id=added-memory,memdev=reserve,block-size=2M,requested-size=0"
+    ]  # fmt: skip
+    for most in (0, 95, 97):
+        assert memory_words(INSTANCE, "kvm", params(max_memory=most)) == ["-m", "size=96M"]
+        assert reserve_device(INSTANCE, params(max_memory=most)) == []
 
 
 def test_huge_pages_local_time_and_an_end_at_reboot() -> None:
