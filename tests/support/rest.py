@@ -18,6 +18,7 @@ from ganeti.api.luxi_server import LuxiServer
 from ganeti.base.certificates import for_rest, new_key
 from ganeti.base.clock import SystemClock
 from ganeti.base.http_server import HttpServer, Limits, serving
+from ganeti.images.uploads import UploadDirectory
 from ganeti.web.application import Application
 from ganeti.web.audit import Audit
 from ganeti.web.events import EventHub
@@ -31,6 +32,7 @@ from ganeti.web.services import Services
 from ganeti.web.sessions import Sessions
 from ganeti.web.simulations import Simulations
 from ganeti.web.ui_files import UiFiles
+from ganeti.web.uploads import Uploads
 from ganeti.web.users import Users
 from tests.unit.api.masters import Master
 
@@ -178,7 +180,9 @@ def request(
     if user is not None:
         lines.append(f"Authorization: {credentials(user)}")
     if content:
-        lines += ["Content-Type: application/json", f"Content-Length: {len(content)}"]
+        lines.append(f"Content-Length: {len(content)}")
+        if "Content-Type" not in headers:
+            lines.append("Content-Type: application/json")
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + content
 
@@ -211,7 +215,11 @@ async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterat
     ui = UiFiles(directory / "ui")
     may = partial(allowed, OPERATIONS)
     logins = Logins(known, openid, clock)
-    services = Services(of_rest, logins, sessions, openid, ui, Audit(audit), may, hub, clock)
+    directory_of_uploads = UploadDirectory.open(directory / "uploads")
+    uploads = Uploads(directory_of_uploads, of_rest, clock)
+    services = Services(
+        of_rest, logins, sessions, openid, ui, Audit(audit), may, uploads, hub, clock
+    )
     server = rest_server(Application(OPERATIONS, services), limits)
     services.connections = lambda: server.connections
     services.simulations = Simulations(clock, REFUSING)
@@ -229,6 +237,7 @@ async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterat
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+        directory_of_uploads.close()
         await of_rest.close()
         await luxi.close()
         await master.history.events.close()

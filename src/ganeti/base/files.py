@@ -112,6 +112,15 @@ def read_at_most(path: Path, limit: int) -> bytes:
     return data
 
 
+def listed_lines(path: Path, default: str) -> list[str]:
+    """Return the lines of a list without comments and empty lines; the default if there is no list; OSError."""
+    try:
+        lines = path.read_text("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        lines = [default]
+    return list(filter(None, (line.partition("#")[0].strip() for line in lines)))
+
+
 @contextlib.contextmanager
 def locked_directory(path: Path) -> Iterator[None]:
     """Wait until no other process changes files of a directory under this lock, and hold it for the block; OSError.

@@ -168,7 +168,7 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     yield held(paths.next_node_certificate)
     yield from candidates(paths.cluster_domain_secret, access=secret)
     yield from candidates(paths.rapi_certificate, access=of_root)
-    yield from _of_rest_users(paths)
+    yield from _of_rest_server(paths)
     yield held(paths.node_certificate, public)
     yield held(paths.authority_certificate, public)
     yield held(paths.spice_certificate, of_root)
@@ -195,10 +195,12 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     yield held(paths.register, secret)
 
 
-def _of_rest_users(paths: Paths) -> Iterator[NodeFile]:
+def _of_rest_server(paths: Paths) -> Iterator[NodeFile]:
     access = Access(RAPI, DAEMONS, 0o600, is_secret=True)
     for path in (paths.rapi_users, paths.rapi_openid):
         yield NodeFile(path, Lifetime.CLUSTER, access, Holders.CANDIDATES)
+    private = Access(RAPI, DAEMONS, 0o700, is_secret=True)
+    yield NodeFile(paths.image_uploads, Lifetime.CLUSTER, private)
 
 
 def _lifetime_of_list(path: Path) -> Lifetime:

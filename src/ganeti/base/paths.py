@@ -187,6 +187,11 @@ class Paths(NamedTuple):
         return self.below("/srv/ganeti/image-store")
 
     @property
+    def image_uploads(self) -> Path:
+        """Return the directory of images that clients upload to this node."""
+        return self.below("/srv/ganeti/image-uploads")
+
+    @property
     def ssconf(self) -> Path:
         """Return a link to the directory of the current ssconf set."""
         return self.data / "ssconf"

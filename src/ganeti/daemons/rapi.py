@@ -25,6 +25,7 @@ from ganeti.base.paths import RAPI_PORT, Paths
 from ganeti.base.users import RAPI
 from ganeti.bootstrap.renew_files import ensure_rest_pair
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
+from ganeti.images.uploads import UploadDirectory
 from ganeti.web.application import Application
 from ganeti.web.audit import Audit
 from ganeti.web.bridge import BRIDGES_OF_USER
@@ -38,10 +39,12 @@ from ganeti.web.server import rest_server, tls_context
 from ganeti.web.services import Services
 from ganeti.web.sessions import IDLE_S, Sessions
 from ganeti.web.ui_files import UiFiles
+from ganeti.web.uploads import Uploads
 from ganeti.web.users import Users
 
 PROGRAM = DaemonProgram("ganeti-rapi", "The REST interface of a cluster.", REST_LOG, RAPI)
 LOOK_INTERVAL_S = 1.0
+UPLOADS_INTERVAL_S = 60.0
 UI_DIRECTORY = Path(ganeti.web.__file__).parent / "ui"
 WITHOUT_MASTER_S = 30.0
 """Time without a master on this node after which this server ends."""
@@ -65,9 +68,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         context = tls_context(paths.rapi_certificate)
     except (GanetiError, OSError) as err:
         return PROGRAM.refuse(str(err), 1)
+    directory = _directory_of_uploads(paths)
     return PROGRAM.run(
-        args, paths, lambda ready, ending: _serve(args, paths, context, ready, ending)
+        args,
+        paths,
+        lambda ready, ending: _serve(args, paths, context, ready, ending, directory=directory),
     )
+
+
+def _directory_of_uploads(paths: Paths) -> UploadDirectory | HostError:
+    """Open the directory as root; a node without it serves everything else."""
+    try:
+        return UploadDirectory.open(paths.image_uploads)
+    except HostError as err:
+        return err
 
 
 async def _serve(
@@ -76,6 +90,8 @@ async def _serve(
     context: ssl.SSLContext,
     ready: Callable[[], None],
     ending: Ending,
+    *,
+    directory: UploadDirectory | HostError,
 ) -> None:
     users = Users(paths.rapi_users)
     clock = SystemClock()
@@ -90,7 +106,8 @@ async def _serve(
     logins = Logins(users, openid, clock)
     may = partial(allowed, OPERATIONS)
     audit, ui = Audit(paths.log / AUDIT_LOG), UiFiles(UI_DIRECTORY)
-    services = Services(master, logins, sessions, openid, ui, audit, may, hub, clock)
+    uploads = Uploads(directory, master, clock)
+    services = Services(master, logins, sessions, openid, ui, audit, may, uploads, hub, clock)
     application = Application(OPERATIONS, services)
     services.consoles_of_user = args.max_consoles_per_user
     limits = Limits(args.max_connections, args.max_connections_per_address)
@@ -103,6 +120,7 @@ async def _serve(
             _look_after((users, openid), hub, sessions, paths.rapi_certificate, ending),
             name="look after",
         ),
+        asyncio.create_task(_look_after_uploads(uploads), name="uploads"),
     ]
     try:
         async with serving(server, args.bind_address, args.port, context):
@@ -143,6 +161,12 @@ async def _look_after(
         if hub.silent_s() > WITHOUT_MASTER_S:
             log.info("this node is no longer the master")
             ending.end()
+
+
+async def _look_after_uploads(uploads: Uploads) -> None:
+    while True:
+        await uploads.look()
+        await asyncio.sleep(UPLOADS_INTERVAL_S)
 
 
 def _version(path: Path) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """The sources of images, and the digests that they must have."""
 
+import re
 import string
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -11,7 +12,12 @@ EXPORT_FORMATS = (QCOW2, RAW, OVA)
 SOURCE_FORMATS = ("auto", RAW, QCOW2, "vmdk", OVA, "ovf")
 OS_NAME, STORED_IMAGE = "image", "stored_image"
 """The OS definition that installs images, and its parameter for an image of the cluster."""
+IMAGE_DIRECTORY = "/srv/ganeti/images"
+"""Nodes read images below it if they have no list of directories."""
+UPLOAD = "upload:"
+"""The beginning of a source that a client has uploaded; the name of the upload follows."""
 _URL = "https://"
+_UPLOAD_FORM = re.compile(r"upload:([0-9a-f]{32})", re.ASCII)
 _ALGORITHMS = {64: "sha256", 128: "sha512"}
 """By the number of hexadecimal digits."""
 
@@ -19,6 +25,12 @@ _ALGORITHMS = {64: "sha256", 128: "sha512"}
 def is_url(source: str) -> bool:
     """Return whether a source is an address on the web, not a path."""
     return source.startswith(_URL)
+
+
+def upload_of(source: str) -> str | None:
+    """Return the name of the upload that a source names, or None."""
+    found = _UPLOAD_FORM.fullmatch(source)
+    return found[1] if found else None
 
 
 def check_url(address: str, field: str = "image") -> None:

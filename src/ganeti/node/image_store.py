@@ -33,11 +33,11 @@ from ganeti.images.convert import (
 from ganeti.images.download import fetch
 from ganeti.images.ova import pack, read_export
 from ganeti.images.package import Member, OpenFile, open_beside, opened_package
-from ganeti.model.image_source import OVA, QCOW2, Digest, is_url
+from ganeti.model.image_source import IMAGE_DIRECTORY, OVA, QCOW2, Digest, is_url
 from ganeti.node.backups.images import ImageWriter
 from ganeti.node.carrier.progress import ProgressFile
 from ganeti.node.export_directory import CONFIG, ExportDirectory
-from ganeti.node.images import DEFAULT_DIRECTORY, opened_image
+from ganeti.node.images import opened_source
 from ganeti.node.program_reports import reported
 from ganeti.node.tasks import Tasks
 from ganeti.protocols.export_description import ExportDescription, ExportedDisk
@@ -117,8 +117,7 @@ def _opened(
     paths: Paths, directory: Path, source: str, digest: Digest | None, report: Report
 ) -> Iterator[_Source]:
     if not is_url(source):
-        with opened_image(paths, source) as beside:
-            name = Path(source).name
+        with opened_source(paths, source) as (beside, name):
             if digest is not None:
                 _check_file(beside, name, digest, report)
             yield _Source(beside, name)
@@ -221,7 +220,7 @@ def write(
     """Write an image to a new file, which appears completely or not at all."""
     export = read_export(directory)
     allowed = AllowedDirectories.read(
-        paths, shared=False, source=paths.image_paths, default=DEFAULT_DIRECTORY
+        paths, shared=False, source=paths.image_paths, default=IMAGE_DIRECTORY
     )
     with allowed.enter(path) as place:
         if os.access(place.name, os.F_OK, dir_fd=place.directory, follow_symlinks=False):

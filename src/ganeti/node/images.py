@@ -22,6 +22,8 @@ from ganeti.guest_os.scripts import read_tail
 from ganeti.images.convert import Report, convert_package, describe, description_text
 from ganeti.images.ova import pack, read_export
 from ganeti.images.package import OpenFile, Package, opened_package
+from ganeti.images.uploads import open_complete
+from ganeti.model.image_source import IMAGE_DIRECTORY, upload_of
 from ganeti.node.carrier.progress import ProgressFile, forget_progress, read_progress
 from ganeti.node.export_directory import ExportDirectory
 from ganeti.node.tasks import Tasks
@@ -38,7 +40,6 @@ from ganeti.rpc.procedures.images import (
 )
 from ganeti.storage.confinement import AllowedDirectories
 
-DEFAULT_DIRECTORY = "/srv/ganeti/images"
 WORK_LIMIT_S = 24 * 3600.0
 _CONVERT, _PACK = "convert", "pack"
 _LOG = ".messages"
@@ -100,7 +101,7 @@ class _Images:
 def opened_image(paths: Paths, path: str) -> Iterator[OpenFile]:
     """Open the directory of an image, which must lie below an allowed one; StorageError."""
     allowed = AllowedDirectories.read(
-        paths, shared=False, source=paths.image_paths, default=DEFAULT_DIRECTORY
+        paths, shared=False, source=paths.image_paths, default=IMAGE_DIRECTORY
     )
     with allowed.enter(path) as place:
 
@@ -115,10 +116,29 @@ def opened_image(paths: Paths, path: str) -> Iterator[OpenFile]:
         yield opened
 
 
-def _described(paths: Paths, path: str, form: str) -> ExportContent:
+@contextlib.contextmanager
+def opened_source(paths: Paths, source: str) -> Iterator[tuple[OpenFile, str]]:
+    """Open the directory of an image, or an upload, in which no file has neighbours; yields the source's name, too."""
+    ident = upload_of(source)
+    if ident is None:
+        with opened_image(paths, source) as beside:
+            yield beside, Path(source).name
+        return
+
+    def opened(name: str) -> int:
+        if name != ident:
+            raise InputError(
+                f"needs the file {name}, but an upload is one file; upload an OVA", "source"
+            )
+        return open_complete(paths.image_uploads, ident)
+
+    yield opened, ident
+
+
+def _described(paths: Paths, source: str, form: str) -> ExportContent:
     with (
-        opened_image(paths, path) as beside,
-        opened_package(beside, Path(path).name, form) as found,
+        opened_source(paths, source) as (beside, name),
+        opened_package(beside, name, form) as found,
     ):
         return _content(found)
 

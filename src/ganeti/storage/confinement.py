@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ganeti.base.errors import StorageError
+from ganeti.base.files import listed_lines
 from ganeti.base.paths import Paths
 
 DIRECTORY_MODE = 0o700
@@ -96,13 +97,11 @@ class AllowedDirectories:
         """
         source = source or paths.file_storage_paths
         try:
-            lines = source.read_text("utf-8", "replace").splitlines()
-        except FileNotFoundError:
-            lines = [default]
+            lines = listed_lines(source, default)
         except OSError as err:
             raise StorageError(f"cannot read {source}: {err.strerror}") from err
         entries, problems = [], []
-        for line in filter(None, (line.partition("#")[0].strip() for line in lines)):
+        for line in lines:
             if why := why_refused(line):
                 problems.append(f"{source}: {line!r:.200} is ignored: {why}")
             else:

@@ -14,7 +14,12 @@ from ganeti.base.files import exclusive_file
 from ganeti.base.logs import logging_to
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import Parser, say
-from ganeti.tools.leftovers import forget_image_work, forget_old_keys, forget_temporary_files
+from ganeti.tools.leftovers import (
+    forget_image_work,
+    forget_old_keys,
+    forget_temporary_files,
+    forget_uploads,
+)
 
 LOG_DIRECTORIES = {"node": "cleaner", "master": "master-cleaner"}
 KEEP_JOBS_DAYS = 21
@@ -71,7 +76,8 @@ def clean_node(paths: Paths, now: float) -> list[str]:
     """Remove old data that every node may have; return the removals."""
     done = forget_old_keys(paths, now)
     done += forget_temporary_files(paths, now)
-    return done + forget_image_work(paths, now)
+    done += forget_image_work(paths, now)
+    return done + forget_uploads(paths, now)
 
 
 async def forget_jobs(paths: Paths, now: float) -> list[str]:

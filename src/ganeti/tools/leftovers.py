@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ganeti.base.paths import Paths
+from ganeti.images.uploads import UploadDirectory
 
 DAY_S = 24 * 3600.0
 """The validity of a transfer's certificate, and the longest time to write a file."""
@@ -46,6 +47,18 @@ def forget_image_work(paths: Paths, now: float) -> list[str]:
             shutil.rmtree(work, ignore_errors=True)
             done.append(f"removed {work}, an image that was not written completely")
     return done
+
+
+def forget_uploads(paths: Paths, now: float) -> list[str]:
+    """Remove images that clients uploaded while this node was the master, and that no job has imported since."""
+    if not paths.image_uploads.is_dir():
+        return []
+    directory = UploadDirectory.open(paths.image_uploads)
+    try:
+        gone = directory.remove_stale(now)
+    finally:
+        directory.close()
+    return [f"removed upload {ident}, which had not changed for a day" for ident in gone]
 
 
 def _old(place: Path, now: float) -> Iterator[Path]:

@@ -16,7 +16,7 @@ from ganeti.model.operation import Right
 from ganeti.model.rest_rights import Rights
 from ganeti.model.rest_users import REALM, User
 from ganeti.web.audit import Recorded
-from ganeti.web.bodies import read_body
+from ganeti.web.bodies import Incoming, read_body
 from ganeti.web.browsers import check_origin, is_browser, wants_page
 from ganeti.web.lists import Encoded, has_already
 from ganeti.web.openapi import PAGE, PAGE_HEADERS
@@ -133,14 +133,19 @@ class Application:
             if not user.rights.may(operation.right, operation.permission):
                 raise forbidden("this user lacks the right to do that")
             await check_resource(call)
-            call.body = await read_body(request, operation.body_limit)
+            if operation.is_stream:
+                call.body = Incoming(request)
+            else:
+                call.body = await read_body(request, operation.body_limit)
             result = await self._done(call)
         except (Refusal, GanetiError) as err:
+            if isinstance(call.body, Incoming):
+                await call.body.discard()
             if is_recorded and not operation.is_public:  # guesses must not fill the log
                 refusal = err if isinstance(err, Refusal) else refusal_of(err)
                 self._audit.note(_recorded(call), refusal.status, refusal.explain)
             raise
-        if is_recorded:
+        if is_recorded and (call.job_ids or not operation.is_stream):  # a piece is no change
             self._audit.note(_recorded(call), HTTPStatus.OK, "")
         return await _response(call, result, request)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from typing import Any
 
@@ -27,14 +28,13 @@ async def read_body(request: web.BaseRequest, limit: int = BODY_LIMIT) -> Any:
     """Return the body as plain values, or None for an empty body; Refusal (400, 408, 413, 415)."""
     if not request.body_exists and request.content.is_eof():
         return None
-    asks_first = request.headers.get("Expect", "").lower() == "100-continue"
+    asks_first = _asks_first(request)
     if (request.content_length or 0) > limit:
         if not asks_first:
             await _throw_away(request)
         raise _too_long(limit)
     if asks_first:
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0
+        await _ask_for(request)
     data = await _data(request, limit)
     if not data:
         return None
@@ -68,31 +68,77 @@ async def _throw_away(request: web.BaseRequest) -> None:
 
 
 async def _data(request: web.BaseRequest, limit: int) -> bytes:
+    """Return the whole body; Refusal if it arrives too slowly or is too long."""
+    found, size = list[bytes](), 0
     try:
-        async with asyncio.timeout(BODY_S):
-            return await _at_a_rate(request, limit)
+        async with asyncio.timeout(BODY_S), contextlib.aclosing(_parts(request)) as parts:
+            async for part in parts:
+                found.append(part)
+                size += len(part)
+                if size > limit:
+                    await _throw_away(request)
+                    raise _too_long(limit)
     except TimeoutError:
-        raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "the body arrives too slowly") from None
-    except (web.RequestPayloadError, HttpProcessingError) as err:
-        raise bad_request("the body does not match the headers") from err
-    except RuntimeError as err:
-        raise ConnectionResetError("the client hung up before the end of the body") from err
+        raise _too_slow() from None
+    return b"".join(found)
 
 
-async def _at_a_rate(request: web.BaseRequest, limit: int) -> bytes:
-    """Return the whole body; TimeoutError if it arrives too slowly, Refusal if it is too long."""
+def _too_slow() -> Refusal:
+    return Refusal(HTTPStatus.REQUEST_TIMEOUT, "the body arrives too slowly")
+
+
+async def _parts(request: web.BaseRequest) -> AsyncGenerator[bytes, None]:
+    """Yield the parts of a body as they arrive; Refusal (400, 408)."""
     loop = asyncio.get_running_loop()
-    begun, parts, size = loop.time(), list[bytes](), 0
+    begun, size = loop.time(), 0
     while True:
-        async with asyncio.timeout(GRACE_S):
-            part = await request.content.readany()
+        try:
+            async with asyncio.timeout(GRACE_S):
+                part = await request.content.readany()
+        except TimeoutError:
+            raise _too_slow() from None
+        except (web.RequestPayloadError, HttpProcessingError) as err:
+            raise bad_request("the body does not match the headers") from err
+        except RuntimeError as err:
+            raise ConnectionResetError("the client hung up before the end of the body") from err
         if not part:
-            return b"".join(parts)
-        parts.append(part)
+            return
+        yield part
         size += len(part)
-        if size > limit:
-            await _throw_away(request)
-            raise _too_long(limit)
         taken = loop.time() - begun
         if taken > GRACE_S and size < LEAST_RATE * taken:
-            raise TimeoutError
+            raise _too_slow()
+
+
+class Incoming:
+    """A body that its operation reads in parts, for as long as it arrives at a rate."""
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        self._request = request
+        self.range = request.headers.get("Content-Range", "")
+        self.length = request.content_length
+        """None if the client does not say it."""
+        self._is_awaited = _asks_first(request)
+
+    async def parts(self) -> AsyncGenerator[bytes, None]:
+        """Yield the parts as they arrive; Refusal (400, 408)."""
+        if self._is_awaited:
+            await _ask_for(self._request)
+            self._is_awaited = False
+        async with contextlib.aclosing(_parts(self._request)) as parts:
+            async for part in parts:
+                yield part
+
+    async def discard(self) -> None:
+        """Discard the rest of a body, so that its client reads the refusal."""
+        if not self._is_awaited and not self._request.content.is_eof():
+            await _throw_away(self._request)
+
+
+def _asks_first(request: web.BaseRequest) -> bool:
+    return request.headers.get("Expect", "").lower() == "100-continue"
+
+
+async def _ask_for(request: web.BaseRequest) -> None:
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0

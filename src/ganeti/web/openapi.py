@@ -18,6 +18,7 @@ from ganeti.web.sessions import COOKIE
 _ITEMS: dict[str, dict[str, Any]] = {
     "job": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
     "disk": {"type": "integer", "minimum": 0, "maximum": 9999},
+    "upload": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
 }
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,253}$"}
 _TYPES: dict[Value, dict[str, Any]] = {
@@ -53,11 +54,13 @@ _REFUSALS = {
     "413": "the body is too long",
     "415": "the body is not JSON",
     "422": "the idempotency key was used for another request",
-    "429": "too many failed logins from this address or with this name, or too many open consoles of the user",
+    "429": "too many failed logins from this address or with this name, or too many open consoles or uploads of the user",
     "501": "this server does not support the request",
     "502": "the master does not answer",
     "503": "the queue is full or drained, or too many requests wait",
+    "507": "the node has no room for the upload",
 }
+STREAM = "application/octet-stream"
 _OWN_FIELDS = frozenset(("OP_ID", "reason", "debug_level"))
 _REF = "#/components/schemas/{name}"
 
@@ -174,10 +177,12 @@ def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         found["x-ganeti-opcode"] = one.does.opcode.op_id()
     body = _body(one, schemas)
     if body is not None:
-        content = {"application/json": {"schema": body}}
+        content = {STREAM if one.is_stream else "application/json": {"schema": body}}
         found["requestBody"] = {"content": content, "required": bool(body.get("required"))}
     if one.result == "job":
         found["parameters"].append(_idempotency())
+    if one.is_stream:
+        found["parameters"].append(_content_range())
     return found
 
 
@@ -199,6 +204,18 @@ def _idempotency() -> dict[str, Any]:
     text = "text that the client chooses; the same text returns the same job, even after a change of the master"
     schema = {"type": "string", "pattern": "^[!-~]{1,255}$"}
     return {"name": "Idempotency-Key", "in": "header", "description": text, "schema": schema}
+
+
+def _content_range() -> dict[str, Any]:
+    text = "bytes FIRST-LAST/SIZE of the body, or bytes */SIZE without a body"
+    schema = {"type": "string", "pattern": "^bytes ([0-9]{1,18}-[0-9]{1,18}|[*])/[0-9]{1,18}$"}
+    return {
+        "name": "Content-Range",
+        "in": "header",
+        "required": True,
+        "description": text,
+        "schema": schema,
+    }
 
 
 def _refusal(text: str) -> dict[str, Any]:

@@ -192,6 +192,8 @@ class Operation:
     """True if limited users may use the operation: its answer has no objects of others, or leaves them out."""
     is_public: bool = False
     """True if a request needs no login. Its path has no variable part."""
+    is_stream: bool = False
+    """True if the handler reads the body, which may be long, in parts (`bodies.Incoming`)."""
 
     @property
     def accepted(self) -> tuple[Parameter, ...]:

@@ -11,6 +11,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _FORMS = {
     "job": re.compile(r"[0-9]{1,18}"),
     "disk": re.compile(r"[0-9]{1,4}"),
+    "upload": re.compile(r"[0-9a-f]{32}"),
 }
 """Patterns of variable parts of a path by kind; other kinds are names."""
 

@@ -18,6 +18,7 @@ from ganeti.web.sessions import Sessions
 from ganeti.web.simulations import Simulations
 from ganeti.web.tickets import Tickets
 from ganeti.web.ui_files import UiFiles
+from ganeti.web.uploads import Uploads
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Services:
     audit: Audit
     allowed: Callable[[Rights], list[str]]
     """Return the names of the operations that a user with these rights may call."""
+    uploads: Uploads
     events: EventHub | None = None
     clock: Clock = field(default_factory=SystemClock)
     answers: RecentAnswers = field(default_factory=RecentAnswers)

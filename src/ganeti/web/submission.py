@@ -29,8 +29,11 @@ async def submit_job(call: Call, does: JobOf) -> int:
     return await submit_opcodes(call, [await opcode_of(call, does)])
 
 
-async def submit_opcodes(call: Call, ops: Sequence[OpCode]) -> int:
-    """Submit opcodes as one job of the call's user; return its number, which is the same for the same key."""
+async def submit_opcodes(call: Call, ops: Sequence[OpCode], key: str = "") -> int:
+    """Submit opcodes as one job of the call's user; return its number, which is the same for the same key.
+
+    The default is the key of the call.
+    """
     plain = [wire.plain(op) for op in ops]
     for one in plain:
         await _check_hvparams(call, one)
@@ -41,7 +44,7 @@ async def submit_opcodes(call: Call, ops: Sequence[OpCode]) -> int:
         "scope": wire.plain(scope) if scope.is_restricted else None,
     }
     try:
-        answer = await call.services.master.submit(SUBMIT, who, plain, key_of(call))
+        answer = await call.services.master.submit(SUBMIT, who, plain, key or key_of(call))
     except PrereqError as err:
         if err.code is not ErrorCode.NOT_UNIQUE:
             raise

@@ -75,7 +75,7 @@ def test_each_wrong_owner_and_mode_is_reported(paths: Paths) -> None:
 
 @pytest.mark.requirement("G23")
 def test_single_user_setup_reports_only_readable_secrets(paths: Paths) -> None:
-    for directory in (paths.kvm, EtcdFiles(paths).directory):
+    for directory in (paths.kvm, EtcdFiles(paths).directory, paths.image_uploads):
         directory.chmod(0o700)
     assert problems(paths, None) == []
     paths.node_key.chmod(0o644)

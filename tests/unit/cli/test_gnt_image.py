@@ -1,5 +1,6 @@
 """gnt-image, and gnt-instance add --image: what they submit and print."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +47,57 @@ def test_options_become_the_opcode(
     assert run(gnt_image, *words)[0] == 0
     [op] = master.args_of("SubmitJob")[0]
     assert {name: op[name] for name in fields} == fields
+
+
+def uploads(tmp_path: Path) -> list[Path]:
+    return sorted(tmp_path.glob("srv/ganeti/image-uploads/*"))
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "left"),
+    [("success", [], 0), ("error", [], 0), ("success", ["--submit"], 1)],
+    ids=["success", "failure", "later"],
+)
+def test_file_of_this_host_is_copied_for_the_job(
+    master: FakeMaster, run: Run, tmp_path: Path, status: str, words: list[str], left: int
+) -> None:
+    source, seen = tmp_path / "box.qcow2", list[bytes]()
+    source.write_bytes(b"content")
+
+    def submit(ops: list[dict[str, Any]], _key: str | None = None) -> int:
+        ident = ops[0]["source"].removeprefix("upload:")
+        seen.append((tmp_path / "srv/ganeti/image-uploads" / ident).read_bytes())
+        return 7
+
+    master.job(status=status)
+    master.replies["SubmitJob"] = submit
+    code = run(gnt_image, "import", *words, "box", str(source))[0]
+    assert ((code == 0), seen) == (status == "success", [b"content"])
+    assert len(uploads(tmp_path)) == left
+    assert source.exists()
+
+
+def test_file_that_the_node_may_read_is_not_copied(
+    master: FakeMaster, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "srv/ganeti/images"
+    directory.mkdir(parents=True)
+    (directory / "box").write_bytes(b"content")
+    monkeypatch.chdir(directory)
+    path = "/srv/ganeti/images/box"
+    for words, source in (
+        ([str(directory / "box")], path),
+        (["box"], path),
+        ([path], path),
+        (["-n", "node2", str(tmp_path / "luxi")], str(tmp_path / "luxi")),
+        (["missing"], "missing"),
+        ([f"upload:{'0' * 32}"], f"upload:{'0' * 32}"),
+    ):
+        master.requests.clear()
+        master.job()
+        assert run(gnt_image, "import", *words[:-1], "box", words[-1])[0] == 0
+        assert master.args_of("SubmitJob")[0][0]["source"] == source
+    assert uploads(tmp_path) == []
 
 
 def test_removal_asks_first(master: FakeMaster, run: Run) -> None:

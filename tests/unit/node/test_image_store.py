@@ -13,10 +13,11 @@ from ganeti.base.paths import Paths
 from ganeti.images.convert import show_nothing
 from ganeti.images.download import fetch
 from ganeti.images.package import opened_package
+from ganeti.images.uploads import copy_in
 from ganeti.node import image_store
 from ganeti.node.export_directory import ExportDirectories
 from ganeti.node.image_store import store, write
-from ganeti.node.images import opened_image
+from ganeti.node.images import opened_image, opened_source
 from ganeti.protocols.export_description import ExportDescription, parse_description
 
 MIB = 1 << 20
@@ -112,6 +113,29 @@ def test_existing_file_and_forbidden_path_are_refused(bench: Bench, form: str) -
             bench.write(path, form)
     assert (bench.sources / "disk").read_bytes() == DATA
     assert sorted(one.name for one in bench.sources.iterdir()) == ["disk", "link"]
+
+
+@pytest.mark.requirement("A51")
+def test_upload_is_imported_and_reads_no_file_beside_it(bench: Bench) -> None:
+    ident = copy_in(bench.paths.image_uploads, bench.sources / "disk")
+    bench.store(f"upload:{ident}", digest=SHA256)
+    assert bench.finished().disks[0].sha256 == hashlib.sha256(PADDED).hexdigest()
+    other = copy_in(bench.paths.image_uploads, bench.sources / "disk")
+    description = (
+        "<?xml version='1.0'?><Envelope xmlns='http://schemas.dmtf.org/ovf/envelope/1'"
+        " xmlns:ovf='http://schemas.dmtf.org/ovf/envelope/1'><References>"
+        f"<File ovf:id='f' ovf:href='{other}'/></References></Envelope>"
+    )
+    (bench.sources / "box.ovf").write_text(description)
+    ident = copy_in(bench.paths.image_uploads, bench.sources / "box.ovf")
+    with (
+        opened_source(bench.paths, f"upload:{ident}") as (beside, name),
+        pytest.raises(InputError, match="an upload is one file"),
+        opened_package(beside, name, "ovf"),
+    ):
+        pass
+    with pytest.raises(HostError, match="does not exist on this node"):
+        bench.store(f"upload:{'0' * 32}")
 
 
 @pytest.mark.requirement("A50", "A51")

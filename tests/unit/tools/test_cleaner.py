@@ -10,13 +10,14 @@ import pytest
 
 from ganeti.base.files import AtomicFile, exclusive_file
 from ganeti.base.paths import Paths
+from ganeti.images.uploads import copy_in
 from ganeti.jobs.view import ArchivedJob, archived_end
 from ganeti.model import wire
 from ganeti.model.job import OpState, StoredJob
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.store.archive import JobArchive
 from ganeti.store.worker import Worker
-from ganeti.tools.cleaner import KEEP_LOGS, main
+from ganeti.tools.cleaner import KEEP_LOGS, clean_node, main
 from tests.support.node_certificates import Authority
 
 DAY_S = 24 * 3600.0
@@ -143,3 +144,13 @@ def test_an_archive_that_cannot_be_opened_is_reported(
     paths.job_archive.write_bytes(b"no database at all" * 100)
     assert main(["master"]) == 1
     assert "archive" in capsys.readouterr().err
+
+
+def test_uploads_of_a_former_master_are_removed(paths: Paths) -> None:
+    source = paths.root / "disk"
+    source.write_bytes(b"content")
+    old, new = (copy_in(paths.image_uploads, source) for _ in range(2))
+    age(paths.image_uploads / old, 2)
+    [said] = clean_node(paths, time.time())
+    assert said == f"removed upload {old}, which had not changed for a day"
+    assert [path.name for path in paths.image_uploads.iterdir()] == [new]

@@ -120,6 +120,8 @@ async def test_image_is_imported_described_renamed_and_removed(master: Master) -
         ({"source": "/etc/shadow"}, "is not below a directory"),
         ({"source": "http://images.example.com/box"}, "absolute path"),
         ({"source": "file:///etc/shadow"}, "absolute path"),
+        ({"source": "upload:../../etc/shadow"}, "absolute path"),
+        ({"source": f"upload:{'0' * 32}"}, "is not below a directory"),
         ({"source": "https://user:word@images.example.com/box", "digest": DIGEST}, "without a user"),
         ({"source": "https://[/box", "digest": DIGEST}, "https://HOST"),
         ({"source": "https:///etc/shadow", "digest": DIGEST}, "https://HOST"),

@@ -33,6 +33,7 @@ WORDS = {
     "node": "node1", "instance": "web1", "group": "default", "network": "net1", "image": "box", "job": "1",
     "snapshot": "s1",
     "point": "20261127-080000", "schedule": "nightly", "simulation": "0a",
+    "upload": "0" * 32,
     "filter": "0a", "disk": "0", "resource": "node",
 }  # fmt: skip
 SLOW = {"/2/os", "/2/events", "/2/instances/{instance}/screenshot"}

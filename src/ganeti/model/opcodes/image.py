@@ -44,7 +44,7 @@ class OpImageImport(ImageParams, frozen=True, kw_only=True, tag="OP_IMAGE_IMPORT
 
     image_name: Annotated[str, RefersTo.NEW_IMAGE]
     source: Annotated[str, RefersTo.PATH]
-    """An absolute path on the node, or an https URL."""
+    """An absolute path on the node, an https URL, or `upload:ID`."""
     source_format: Annotated[str, Field(
         "format of the source; default: detected from its header", "! --format",
         choices=SOURCE_FORMATS
@@ -61,20 +61,6 @@ class OpImageImport(ImageParams, frozen=True, kw_only=True, tag="OP_IMAGE_IMPORT
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("POST", "/2/images", (DRY_RUN,), summary="Store an image from a file of a node or a URL",
              renamed={"name": "image_name"}),
-    )  # fmt: skip
-    cli: ClassVar[Command | None] = Command(
-        "gnt-image", "import", (IMAGE, Argument("source", "file on the node, or https URL", completion="file")),
-        doc="""Store an image of one or several disks: from a file on a node, or from an https URL.
-
-        A file must be below a directory that /etc/ganeti/image-paths on the node lists, one a line; without that
-        file, the directory is /srv/ganeti/images. The node downloads a URL itself, and accepts it only with the
-        digest. An OVA or OVF file can have several disks, and sets the memory, the processors and the number of
-        network interfaces of new instances.
-
-        The image is converted to raw disks, whose SHA-256 the cluster records. The node keeps them below
-        /srv/ganeti/image-store. Other nodes get a copy when an instance with the image is created there, or by
-        'gnt-image copy'. An import leaves a whole image, or nothing.
-        """,
     )  # fmt: skip
 
 

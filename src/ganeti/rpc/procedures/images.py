@@ -5,7 +5,7 @@ from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, Message, Nothing, Proc
 
 
 class ImageArgs(Message, frozen=True, kw_only=True):
-    """A file below a directory that the node allows for images, and its format (`auto`: by its header)."""
+    """A file below a directory that the node allows for images, or `upload:ID`, and its format (`auto`: by its header)."""
 
     path: str
     format: str
@@ -27,7 +27,7 @@ class ConvertArgs(Message, frozen=True, kw_only=True):
 class StoreArgs(Message, frozen=True, kw_only=True):
     """Write an image's disks and its description into an unfinished directory of the image store.
 
-    `source` is a path below an allowed directory, or an https URL. `digest` is the SHA-256 or SHA-512 of the source; ''
+    `source` is a path below an allowed directory, an https URL, or `upload:ID`. `digest` is the SHA-256 or SHA-512 of the source; ''
     for any.
     """
 

@@ -13,7 +13,7 @@ from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change, Outcome
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
-from ganeti.model.image_source import Digest, check_url, is_url
+from ganeti.model.image_source import Digest, check_url, is_url, upload_of
 from ganeti.model.objects import Image, ImageDisk, ImageUuid, Node, NodeUuid
 from ganeti.model.opcodes.image import NONE, ImageParams, OpImageImport
 from ganeti.protocols.export_description import ExportDescription, parse_description
@@ -66,9 +66,10 @@ class LUImageImport(LogicalUnit[OpImageImport, ImportPlan]):
             check_url(op.source, "source")
             if digest is None:
                 raise InputError("is required for a URL (--digest)", "digest")
-        elif not is_absolute_path(op.source):
+        elif upload_of(op.source) is None and not is_absolute_path(op.source):
             raise InputError(
-                "must be an absolute path on the node, without '..', or an https URL", "source"
+                "must be an absolute path on the node, without '..', an https URL, or an upload (upload:ID)",
+                "source",
             )
         # Until the source was read, the image has one small disk.
         check_image(_first(op, ImageUuid(""), ()))
