@@ -21,6 +21,7 @@ TOP = Path(__file__).resolve().parents[1]
 TARGET = TOP / "integrations" / "python" / "ganeti_rest" / "operations.py"
 
 LEFT_OUT = {
+    "put_image_uploads_id": "its body is a file, which a client sends in pieces",
     "get_events": "Client.events follows the stream",
     "get_console": "it is a WebSocket",
 }

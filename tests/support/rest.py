@@ -200,6 +200,7 @@ def parsed(data: bytes) -> Answer:
 async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterator[RestRig]:
     """Everything, for as long as the block runs."""
     master = Master()
+    place = UploadDirectory.open(directory / "uploads")
     luxi = LuxiServer(directory / "luxi", master.methods(rest_uid=os.getuid()))
     await luxi.start()
     users, audit = directory / "users", directory / "audit.log"
@@ -215,10 +216,17 @@ async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterat
     ui = UiFiles(directory / "ui")
     may = partial(allowed, OPERATIONS)
     logins = Logins(known, openid, clock)
-    directory_of_uploads = UploadDirectory.open(directory / "uploads")
-    uploads = Uploads(directory_of_uploads, of_rest, clock)
     services = Services(
-        of_rest, logins, sessions, openid, ui, Audit(audit), may, uploads, hub, clock
+        of_rest,
+        logins,
+        sessions,
+        openid,
+        ui,
+        Audit(audit),
+        may,
+        Uploads(place, of_rest, clock),
+        hub,
+        clock,
     )
     server = rest_server(Application(OPERATIONS, services), limits)
     services.connections = lambda: server.connections
@@ -237,7 +245,7 @@ async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterat
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
-        directory_of_uploads.close()
+        place.close()
         await of_rest.close()
         await luxi.close()
         await master.history.events.close()

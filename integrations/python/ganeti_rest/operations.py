@@ -1451,6 +1451,76 @@ class Operations(abc.ABC):
         )
         return found
 
+    def image_upload(self, upload: str) -> dict[str, Any]:
+        """Return one upload with the offset of its next byte.
+
+        `GET /2/image-uploads/{upload}`. Needs the right: write.
+        """
+        found: dict[str, Any] = self._call(
+            "GET", f"/2/image-uploads/{part(upload)}", {}, is_read=True
+        )
+        return found
+
+    def image_upload_create(
+        self,
+        *,
+        name: str,
+        size: int,
+        digest: str | None = None,
+        source_format: Literal["auto", "raw", "qcow2", "vmdk", "ova"] | None = None,
+        description: str | None = None,
+        disk_size: int | None = None,
+        firmware: str | None = None,
+        cloud_init: bool | None = None,
+    ) -> dict[str, Any]:
+        """Begin the upload of an image.
+
+        `POST /2/image-uploads`. Needs the right: write.
+
+        Args:
+            name: name of the new image
+            size: bytes of the file
+            digest: SHA-256 or SHA-512 that the file must have; default: any
+            source_format: format of the source; default: detected from its header
+            description: a line about the image
+            disk_size: size of the first disk of new instances; 0: the size of the image's disk; MiB
+            firmware: firmware that the system needs
+            cloud_init: give new instances a disk with settings for cloud-init
+        """
+        found: dict[str, Any] = self._call(
+            "POST",
+            "/2/image-uploads",
+            {},
+            _sent(
+                {
+                    "name": name,
+                    "size": size,
+                    "digest": digest,
+                    "source_format": source_format,
+                    "description": description,
+                    "disk_size": disk_size,
+                    "firmware": firmware,
+                    "cloud_init": cloud_init,
+                }
+            ),
+        )
+        return found
+
+    def image_upload_remove(self, upload: str) -> Any:
+        """Remove an upload.
+
+        `DELETE /2/image-uploads/{upload}`. Needs the right: write.
+        """
+        return self._call("DELETE", f"/2/image-uploads/{part(upload)}", {})
+
+    def image_uploads(self) -> list[dict[str, Any]]:
+        """List the uploads of the user.
+
+        `GET /2/image-uploads`. Needs the right: write.
+        """
+        found: list[dict[str, Any]] = self._call("GET", "/2/image-uploads", {}, is_read=True)
+        return found
+
     def images(self, *, limit: int | None = None, after: str | None = None) -> list[Image]:
         """List all images.
 

@@ -119,7 +119,7 @@ OPERATIONS: tuple[Operation, ...] = (
     read("/2/images", "images", "List all images", IMAGES.collection(), BULK, LOCK, *PAGES,
          result="list", shows="image"),
     read(_IMAGE, "images_name", "Return one image", IMAGES.one(), LOCK, shows="image"),
-    read(_UPLOADS, "image_uploads", "List the uploads of the user", _uploads, right=Right.WRITE, result="list"),
+    read(_UPLOADS, "image_uploads", "List the uploads of the user", _uploads, right=Right.WRITE, result="objects"),
     read(_UPLOAD, "image_uploads_id", "Return one upload with the offset of its next byte", _upload,
          right=Right.WRITE),
     Operation("POST", _UPLOADS, "image_uploads", "Begin the upload of an image", Right.WRITE, _begin,
