@@ -1,13 +1,22 @@
-"""Daily work: the clone of an instance against `cp --sparse=always` of its disk.
+"""Daily work: the clone of an instance against `cp --sparse=always` of its disk; disks that move while a guest runs.
 
 `clone_1g_ratio`: seconds of a whole `gnt-instance clone` of an instance that is down, within a node, over those of
 `cp` to the same file system. The disk has 1 GiB: random data; every eighth part of 16 MiB is a hole. Both are synced at the
 end. The fastest of some of each, in turns. `clone_nodes_ratio`: the same for a clone on another node of this host.
+
+`live_move_ratio`: seconds of `dd` of the disk of a running guest to the same file system, synced at the end, over those
+of a whole `gnt-instance modify -t file --file-storage-dir`; the fastest of some of each, in turns.
+`live_move_write_latency_ratio`: the mean time of a write of 64 KiB by the guest's device during such a move, over that
+without one. `live_move_paused_ms`: the longest pause of the guest.
 """
 
 import argparse
+import asyncio
 import json
 import os
+import random
+import re
+import statistics
 import subprocess
 import time
 from collections.abc import Callable
@@ -15,11 +24,18 @@ from pathlib import Path
 
 from local_cluster import local_cluster, run_job
 from machine import spin_ms, sync_ms
+from real_guests import command, console, kvm_cluster, wait_until_all_beat
 
+from ganeti.hypervisor.kvm.monitor import Monitor
+from ganeti.hypervisor.kvm.pci_slots import device_id
+from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.vcluster.layout import VirtualCluster
 
 MIB, PART = 1024 * 1024, 16
 NAME, CLONE = "source.example.com", "clone.example.com"
+BLOCK, SYSTEM_MIB, WRITES, WRITES_AT_ONCE = 64 * 1024, 64, 200, 20
+_OPS = re.compile(r"and (\S+) ops/sec")
+_PAUSED = re.compile(r"was paused for (\d+) ms")
 NODE1, NODE2 = "node1.vcluster.test", "node2.vcluster.test"
 
 
@@ -92,13 +108,123 @@ def clones(size: int, rounds: int) -> dict[str, float]:
     }
 
 
+class LiveMoves:
+    """A running guest with random data behind its system, whose disk moves from directory to directory."""
+
+    def __init__(self, cluster: VirtualCluster, size: int) -> None:
+        self._cluster, self._size, self._count = cluster, size, 0
+        self.paused_ms: list[int] = []
+        words = [
+            "-t",
+            "file",
+            "--disk",
+            f"0:size={size}m",
+            "-o",
+            "tiny+default",
+            "-B",
+            "memory=96m",
+        ]
+        command(
+            cluster, "gnt-instance", "add", *words, "--no-nics", "--no-start", "-n", "node1", NAME
+        )
+        with self._disk.open("r+b") as file:
+            file.seek(SYSTEM_MIB * MIB)
+            for _ in range(size - SYSTEM_MIB):
+                file.write(os.urandom(MIB))
+        command(cluster, "gnt-instance", "startup", NAME)
+        query = ("gnt-instance", "list", "--no-headers", "-o")
+        uuid = command(cluster, *query, "uuid", NAME).strip()
+        wait_until_all_beat([console(cluster, uuid, 1)])
+        self._files = GuestFiles.of(cluster.master.paths, uuid)
+        record = self._files.read()
+        if record is None:
+            raise RuntimeError("the guest has no record")
+        self._device = device_id("disk", record.instance.disks[0].uuid)
+
+    @property
+    def _disk(self) -> Path:
+        place = self._cluster.master.paths.below("/srv/ganeti/file-storage")
+        [disk] = [path for path in place.rglob("*") if path.is_file() and path.name != "copy"]
+        return disk
+
+    def move(self) -> None:
+        self._count += 1
+        said = command(
+            self._cluster,
+            "gnt-instance",
+            "modify",
+            "-t",
+            "file",
+            "--file-storage-dir",
+            f"m{self._count}",
+            NAME,
+        )
+        self.paused_ms += [int(found) for found in _PAUSED.findall(said)]
+
+    def copy(self) -> None:
+        """Copy the same disk by dd."""
+        target = self._cluster.master.paths.below("/srv/ganeti/file-storage/copy")
+        words = ["dd", f"if={self._disk}", f"of={target}", "bs=1M", "conv=fsync", "status=none"]
+        subprocess.run(words, check=True)
+
+    def remove_copy(self) -> None:
+        self._cluster.master.paths.below("/srv/ganeti/file-storage/copy").unlink()
+
+    async def write(self, count: int) -> list[float]:
+        """Let the guest's device write random blocks; return the seconds that QEMU took for each."""
+        begin = self._files.qemu_log.stat().st_size
+        path = f"/machine/peripheral/{self._device}/virtio-backend"
+        for block in random.sample(
+            range(SYSTEM_MIB * MIB // BLOCK, self._size * MIB // BLOCK), count
+        ):
+            words = f'qemu-io -d {path} "write -P 7 {block * BLOCK} {BLOCK}"'
+            ask = Monitor(self._files.people_monitor)
+            await ask("human-monitor-command", {"command-line": words})
+        said = self._files.qemu_log.read_bytes()[begin:].decode(errors="replace")
+        return [1 / float(ops) for ops in _OPS.findall(said)]
+
+    async def latencies(self) -> tuple[float, float]:
+        """Return the mean seconds of a write, alone and during a move."""
+        await self.write(WRITES)
+        alone = await self.write(WRITES)
+        moving = asyncio.create_task(asyncio.to_thread(self.move))
+        meanwhile = list[float]()
+        while not moving.done():
+            meanwhile += await self.write(WRITES_AT_ONCE)
+        await moving
+        return statistics.mean(alone), statistics.mean(meanwhile)
+
+
+def live_moves(size: int, rounds: int) -> dict[str, float]:
+    """The ratios of disks that move while their guest runs."""
+    with kvm_cluster(1) as cluster:
+        moves = LiveMoves(cluster, size)
+        moves.copy()
+        moves.remove_copy()
+        taken = [
+            (seconds(moves.copy, moves.remove_copy), seconds(moves.move, lambda: None))
+            for _ in range(rounds)
+        ]
+        alone, meanwhile = asyncio.run(moves.latencies())
+        paused_ms = max(moves.paused_ms)
+    copy, live = (min(each) for each in zip(*taken, strict=True))
+    return {
+        "dd_s": round(copy, 2),
+        "live_move_s": round(live, 2),
+        "live_move_ratio": round(copy / live, 2),
+        "live_move_write_ms": round(1000 * alone, 3),
+        "live_move_write_latency_ratio": round(meanwhile / alone, 2),
+        "live_move_paused_ms": paused_ms,
+    }
+
+
 def main() -> None:
     """Print the figures as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller disk, one round")
     quick = parser.parse_args().quick
     size, rounds = (256, 1) if quick else (1024, 4)
-    figures = {"size_mib": size, **clones(size, rounds)}
+    figures = {"size_mib": size, **clones(size, rounds), **live_moves(size, rounds)}
     print(json.dumps({**figures, "sync_ms": sync_ms(Path.cwd()), "spin_ms": spin_ms()}))
 
 

@@ -4,27 +4,19 @@
 those after which QEMU is another one, and in the soak test every question, too.
 """
 
-import asyncio
-import os
 import secrets
-import signal
 import subprocess
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 
-from ganeti.base.paths import Paths
-from ganeti.base.process import run
-from ganeti.hypervisor.kvm.driver import KvmHypervisor
-from ganeti.hypervisor.kvm.monitor import ANSWER_S, Monitor
 from ganeti.hypervisor.kvm.network import tap_name
-from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.rpc.procedures.migration import Incoming, MigrationEnd, MigrationResult
+from tests.support.killed_daemons import Act, Daemons, Kill, each, numbered
 from tests.support.kvm_nodes import READY, Node, accept, nothing_is_left, send
 from tests.support.tiny_guest import install, make_disk, tiny_instance, wait_for_text
 
@@ -34,110 +26,14 @@ pytestmark = [
     pytest.mark.requirement("G5", "G11", "F20", "F23"),
 ]
 
-T = TypeVar("T")
-Act = Callable[[Node], Awaitable[object]]
-
-
-@dataclass(frozen=True)
-class Kill:
-    """When the daemon dies: at the first question of this name, or at this number, before or after it."""
-
-    question: str | int
-    is_done: bool
-
-
-def each(*questions: str) -> list[Kill]:
-    return [Kill(question, is_done) for question in questions for is_done in (False, True)]
-
-
-class DyingMonitor(Monitor):
-    """A monitor whose process ends at a question, once it is to."""
-
-    kill: Kill | None = None
-    asked = 0
-    """Both for all monitors of a process."""
-
-    async def __call__(
-        self,
-        command: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        timeout_s: float = ANSWER_S,
-    ) -> Any:
-        return await self._ends_with(
-            command,
-            lambda: super(DyingMonitor, self).__call__(command, arguments, timeout_s=timeout_s),
-        )
-
-    async def with_files(
-        self, files: Sequence[int], commands: Sequence[tuple[str, Mapping[str, Any]]]
-    ) -> None:
-        await self._ends_with(
-            commands[-1][0], lambda: super(DyingMonitor, self).with_files(files, commands)
-        )
-
-    async def _ends_with(self, command: str, ask: Callable[[], Awaitable[T]]) -> T:
-        if self.kill is None:
-            return await ask()
-        DyingMonitor.asked += 1
-        is_it = self.kill.question in (command, self.asked)
-        if is_it and not self.kill.is_done:
-            os.kill(os.getpid(), signal.SIGKILL)
-        try:
-            return await ask()
-        finally:
-            if is_it:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Daemons:
-    """The daemons of one node, one after the other."""
-
-    def __init__(self, root: Path, acceleration: bytes) -> None:
-        self.paths = Paths(root)
-        self.paths.kvm.mkdir(parents=True)
-        (self.paths.kvm / "acceleration").write_bytes(acceleration)
-        self.node = self._new()
-
-    def _new(self) -> Node:
-        """A daemon that knows only what is on the disk and in QEMU."""
-        return Node(self.paths, KvmHypervisor(self.paths, run, monitor=DyingMonitor))
-
-    def do(self, act: Callable[[Node], Awaitable[T]]) -> T:
-        """Act in a daemon that lives."""
-        return asyncio.run(self._act(act))
-
-    def killed(self, act: Act, kill: Kill) -> bool:
-        """Act in a process that dies at a question, and begin a new one; False if it was not asked."""
-        pid = os.fork()
-        if not pid:
-            try:
-                DyingMonitor.kill = kill
-                asyncio.run(self._act(act))
-            finally:
-                os._exit(0)
-        _, status = os.waitpid(pid, 0)
-        self.node = self._new()
-        return os.WIFSIGNALED(status)
-
-    async def _act(self, act: Callable[[Node], Awaitable[T]]) -> T:
-        return await act(self.node)
-
 
 @pytest.fixture
 def nodes(tmp_path: Path, acceleration: bytes) -> Iterator[tuple[Daemons, Daemons]]:
     """Two nodes that share this host; whatever they still run at the end is ended."""
     made = (Daemons(tmp_path / "a", acceleration), Daemons(tmp_path / "b", acceleration))
     yield made
-
-    async def end_all(node: Node) -> None:
-        for one in await node.driver.running():
-            record = GuestFiles.of(node.paths, one.uuid).read()
-            assert record is not None
-            await node.driver.stop(record.instance, 0)
-
     for daemons in made:
-        daemons.do(end_all)
+        daemons.end_guests()
 
 
 @pytest.fixture
@@ -320,11 +216,6 @@ def test_a_guest_whose_migration_was_killed_at_either_end_moves(
     for end, kill in MOVES:
         assert moved(source, target, scene, end, kill), (end, kill)
         source, target = target, source
-
-
-def numbered() -> Iterator[Kill]:
-    for number in range(1, 80):
-        yield from (Kill(number, False), Kill(number, True))
 
 
 @pytest.mark.soak

@@ -130,7 +130,7 @@ async def test_a_target_that_dies_while_the_disk_is_sent_leaves_the_guest_alone(
     os.kill(there.record(instance).pid, signal.SIGKILL)
     result = await sending
     assert result.status == "failed"
-    assert "disk 0 could not be sent" in result.error
+    assert "disk 0 could not be copied" in result.error
     await finish(there, instance, MigrationEnd.END_TARGET)
     await finish(here, instance, MigrationEnd.RESUME_SOURCE)
     assert nothing_is_left(there, instance)

@@ -2444,6 +2444,7 @@ class Operations(abc.ABC):
         ext_params: Mapping[str, Any] | None = None,
         file_driver: str | None = None,
         file_storage_dir: str | None = None,
+        bandwidth: int | None = None,
         pnode: str | None = None,
         pnode_uuid: str | None = None,
         remote_node: str | None = None,
@@ -2476,9 +2477,10 @@ class Operations(abc.ABC):
             conflicts_check: allow an address that belongs to a network of the cluster which the interface is not in
             hotplug: change the running guest at once, or fail
             hotplug_if_possible: change the running guest at once if possible (the default)
-            disk_template: convert the disks to this template: create new disks and copy the data
+            disk_template: move the disks to this template, or to another place of it: create new disks and copy the data
             ext_params: with -t: parameters of the new disks, for example vg=fast or provider=NAME
             file_storage_dir: subdirectory for new disks in files
+            bandwidth: with -t, of a running instance: limit of the copied data of each disk in MiB/s; 0 (the default): none
             pnode: record another primary node after you moved the disks by hand; excludes all other changes
             remote_node: with -t: node of the second copy of mirrored disks
             expected_serial: refuse the change unless the object still has this serial_no
@@ -2520,6 +2522,7 @@ class Operations(abc.ABC):
                     "ext_params": ext_params,
                     "file_driver": file_driver,
                     "file_storage_dir": file_storage_dir,
+                    "bandwidth": bandwidth,
                     "pnode": pnode,
                     "pnode_uuid": pnode_uuid,
                     "remote_node": remote_node,

@@ -184,7 +184,10 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     yield from _of_state_servers(paths, secret)
     yield from candidates(paths.merge, paths.merge_lock, paths.export_backup)
     yield held(paths.watcher_pause)
-    yield from (held(path, Access(ROOT, ROOT, 0o700)) for path in (paths.tasks, paths.history))
+    yield from (
+        held(path, Access(ROOT, ROOT, 0o700))
+        for path in (paths.tasks, paths.history, paths.disk_moves)
+    )
     yield from map(held, (paths.disk_copies, paths.image_store))
     yield held(paths.disk_grants, Access(ROOT, ROOT, 0o600))
     # One-time keys of a join, and a backup for a merge.

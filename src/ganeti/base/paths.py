@@ -328,6 +328,15 @@ class Paths(NamedTuple):
         return self.data / "tpm"
 
     @property
+    def disk_moves(self) -> Path:
+        """Return the directory of the records of moves of running guests' disks, a file for each instance."""
+        return self.data / "disk-moves"
+
+    def disk_move(self, instance_uuid: str) -> Path:
+        """Return the record of the last move of an instance's disks."""
+        return self.disk_moves / f"{instance_uuid}.json"
+
+    @property
     def kvm_tls(self) -> Path:
         """Return the certificates and keys of QEMU processes, while these read them."""
         return self.run / "kvm-tls"

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ganeti.hypervisor.disk_moves import MovesDisks
 from ganeti.hypervisor.drills import BootsDrills
 from ganeti.hypervisor.hotplug import Hotplug
 from ganeti.model.figures import Reading
@@ -236,6 +237,7 @@ class Options:
     agents: TalksToAgent | None = None
     holding: HoldsGuests | None = None
     moments: ShowsMoments | None = None
+    disk_moves: MovesDisks | None = None
     drills: BootsDrills | None = None
     faults: NoticesFaults | None = None
     figures: MeasuresGuests | None = None

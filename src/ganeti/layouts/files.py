@@ -35,10 +35,13 @@ class FilePlanner(Planner):
             params=request.params or {},
         )
 
+    def place(self, disk: Disk) -> str | None:
+        return str(PurePosixPath(str(disk.logical_id[1])).parent)
+
     def _directory(self, site: Site) -> str:
         """Return the directory of the other disks, the cluster's directory, or the requested subdirectory of it."""
         if site.others and site.directory is None:
-            return str(PurePosixPath(str(site.others[0].logical_id[1])).parent)
+            return str(self.place(site.others[0]))
         facts = self.template.storage
         base = getattr(site.cluster, facts.field) if facts else ""
         if not facts or not base:

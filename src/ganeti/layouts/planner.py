@@ -93,6 +93,11 @@ class Planner(abc.ABC):
         del disk, node
         return None
 
+    def place(self, disk: Disk) -> str | None:
+        """Return where on its node the disk is, if a disk of this template may also be elsewhere; else None."""
+        del disk
+        return None
+
     def space_mib(self, disk: Disk, cluster: Cluster) -> int:
         """Return the MiB that the disk uses on each of its nodes, metadata included; it may have no layers yet."""
         del cluster

@@ -20,6 +20,9 @@ class PlainPlanner(Planner):
         group = volume_group(site.cluster, request.params or {})
         return new_volume(group, request, f"disk{site.index}", names)
 
+    def place(self, disk: Disk) -> str | None:
+        return str(disk.logical_id[0])
+
 
 def volume_group(cluster: Cluster, params: Params) -> str:
     """Return the group of a disk, or the cluster's; InputError if there is none."""

@@ -234,6 +234,16 @@ class UnfinishedRestore(msgspec.Struct, frozen=True, kw_only=True):
     disk: int | None = None
 
 
+class DiskSwitch(msgspec.Struct, frozen=True, kw_only=True):
+    """The disks that a running guest gets instead of its present ones, while only its node knows which it uses."""
+
+    token: str
+    """The move's, in the record of the node."""
+    disk_template: str
+    disks: tuple[Disk, ...]
+    secondary_nodes: tuple[NodeUuid, ...] = ()
+
+
 class Instance(Stored, frozen=True, kw_only=True):
     """A virtual machine; hvparams, beparams and osparams hold only differences from the defaults."""
 
@@ -241,7 +251,12 @@ class Instance(Stored, frozen=True, kw_only=True):
     primary_node: NodeUuid
     secondary_nodes: tuple[NodeUuid, ...] = ()
     migrating_to: NodeUuid | None = None
-    """The other possible node of the guest, until a migration is resolved (G5, F20)."""
+    """The other possible node of the guest, until a migration is resolved (G5, F20).
+
+    Its own node while `switching` is set.
+    """
+    switching: DiskSwitch | None = None
+    """Set for the moment in which the running guest changes its disks, until it is known which ones it has."""
     handed_over: bool = False
     """True if that other node has sent the guest, and the primary node may have resumed it."""
     os: str = ""

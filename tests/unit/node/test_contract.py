@@ -58,6 +58,16 @@ from ganeti.rpc.procedures.devices import (
     VcpusArgs,
     VcpusResult,
 )
+from ganeti.rpc.procedures.disk_moves import (
+    DISK_MOVE_BEGIN,
+    DISK_MOVE_END,
+    DISK_MOVE_OBSTACLES,
+    DISK_MOVE_STATUS,
+    DISK_MOVE_SWITCH,
+    BeginDiskMoveArgs,
+    DiskMoveArgs,
+    EndDiskMoveArgs,
+)
 from ganeti.rpc.procedures.disks import (
     BLOCKDEV_ASSEMBLE,
     BLOCKDEV_CREATE,
@@ -960,6 +970,29 @@ async def test_kvm_answers_about_guests_that_are_down(bench: Bench) -> None:
     memory = await bench.node.call(INSTANCE_MEMORY, MemoryArgs(instance=spec, memory=64))
     assert memory.memory == 0
     assert (await bench.node.call(INSTANCE_VCPUS, VcpusArgs(instance=spec, vcpus=2))).vcpus == 0
+
+
+async def test_disks_of_a_guest_that_is_down_do_not_move(bench: Bench) -> None:
+    spec = bench.spec(hypervisor="kvm")
+    assert await bench.on_guest(DISK_MOVE_OBSTACLES, spec) == [
+        "web1.example.com does not run on this node"
+    ]
+    begin = BeginDiskMoveArgs(instance=spec, token="t1", disks=())
+    move = DiskMoveArgs(instance=spec, token="t1")
+    refused: list[tuple[Procedure[Any, Any], Any]] = [
+        (DISK_MOVE_BEGIN, begin),
+        (DISK_MOVE_STATUS, move),
+        (DISK_MOVE_SWITCH, move),
+    ]
+    for procedure, args in refused:
+        assert await error_of(bench.node.call(procedure, args)) == "HypervisorError", procedure.name
+    others = replace(begin, disks=(bench.disk(),))
+    assert await error_of(bench.node.call(DISK_MOVE_BEGIN, others)) == "OpPrereqError"
+    for forget in (False, True, True):
+        args = EndDiskMoveArgs(instance=spec, token="t1", forget=forget)
+        assert not (await bench.node.call(DISK_MOVE_END, args)).is_moved
+    (obstacle,) = await bench.on_guest(DISK_MOVE_OBSTACLES, bench.spec())
+    assert "cannot move disks of running guests" in obstacle
 
 
 async def test_nvram_goes_with_its_instance(bench: Bench) -> None:

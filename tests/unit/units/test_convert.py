@@ -134,7 +134,7 @@ async def test_the_next_master_ends_or_undoes_it(number: int, written: bool) -> 
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"disk_template": "file"}, "has disk template file already"),
+        ({"disk_template": "file"}, "has disk template file in /local/web1.example.com already"),
         ({"disk_template": "diskless"}, "cannot become those of diskless"),
         ({"disk_template": "blockdev"}, "cannot become those of blockdev"),
         ({"disk_template": "nosuch"}, "'nosuch' is not enabled"),

@@ -131,6 +131,11 @@ def node_name(kind: str, disk: DiskSpec) -> str:
     return f"{kind}-{disk.uuid.replace('-', '')[:24]}"
 
 
+def file_nodes(disk: DiskSpec) -> tuple[str, str]:
+    """Return the names of a disk's lower node in QEMU: the one of its start, and the one beside it in a move."""
+    return node_name("file", disk), node_name("next", disk)
+
+
 def kernel_command_line(hvparams: Params) -> str:
     """Return the command line of a directly booted kernel."""
     root = str(hvparams["root_path"])

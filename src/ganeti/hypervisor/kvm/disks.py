@@ -1,9 +1,10 @@
 """The way to open the disks of a guest on this host."""
 
+import contextlib
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ganeti.base.errors import HypervisorError
@@ -61,3 +62,17 @@ def _takes_direct_access(path: str) -> bool:
         raise
     os.close(descriptor)
     return True
+
+
+@contextlib.contextmanager
+def opened(path: str, *, read_only: bool) -> Iterator[int]:
+    """Open a disk's file, for the time of a block."""
+    flags = (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC
+    try:
+        file = os.open(path, flags)
+    except OSError as err:
+        raise HypervisorError(f"{path} cannot be opened: {err.strerror}") from err
+    try:
+        yield file
+    finally:
+        os.close(file)

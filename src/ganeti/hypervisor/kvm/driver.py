@@ -11,11 +11,13 @@ from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Run
 from ganeti.hypervisor.abilities import Options
+from ganeti.hypervisor.disk_moves import DiskMoveRecords
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.hypervisor.kvm import migration
 from ganeti.hypervisor.kvm.adoption import UpstreamGuests
 from ganeti.hypervisor.kvm.agents import Agents
 from ganeti.hypervisor.kvm.console import Consoles, console_info
+from ganeti.hypervisor.kvm.disk_moves import KvmDiskMoves
 from ganeti.hypervisor.kvm.drills import Drills
 from ganeti.hypervisor.kvm.faults import FAILED, Faults
 from ganeti.hypervisor.kvm.figures import Figures
@@ -96,7 +98,10 @@ class KvmHypervisor(Hypervisor):
         self.nvram = NvramFiles(paths, self._guests)
         self.holding = Holding(self._guests, self.agents)
         self.moments = Moments(paths, self._guests, self.holding)
-        self.upkeep = Upkeep(self._guests, self.programs, self._endpoint, self.agents, self.holding)
+        self.disk_moves = KvmDiskMoves(DiskMoveRecords(paths), self._guests, self.holding)
+        self.upkeep = Upkeep(
+            self._guests, self.programs, self._endpoint, self.agents, self.holding, self.disk_moves
+        )
 
     @property
     def options(self) -> Options:
@@ -110,6 +115,7 @@ class KvmHypervisor(Hypervisor):
             agents=self.agents,
             holding=self.holding,
             moments=self.moments,
+            disk_moves=self.disk_moves,
             drills=Drills(self.programs, self._guests.acceleration),
             faults=self.faults,
             figures=self.figures,

@@ -8,8 +8,7 @@ is written before a device is added, and after one was removed, so it never lack
 import asyncio
 import contextlib
 import dataclasses
-import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,6 +20,7 @@ from ganeti.hypervisor.hotplug import Hotplug, with_disk, with_nic, without_disk
 from ganeti.hypervisor.kvm.command_line import (
     backend_nodes,
     disk_device,
+    file_nodes,
     netdev_id,
     nic_device,
     nic_queues,
@@ -35,7 +35,7 @@ from ganeti.hypervisor.kvm.devices import (
     obstacles_of,
     unplug,
 )
-from ganeti.hypervisor.kvm.disks import resolve_disks
+from ganeti.hypervisor.kvm.disks import opened, resolve_disks
 from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
 from ganeti.hypervisor.kvm.images import EMPTY
 from ganeti.hypervisor.kvm.media import change_medium
@@ -204,7 +204,7 @@ class KvmHotplug(Hotplug):
             disk, dataclasses.replace(backend, path=f"/dev/fdset/{fdset}"), hvparams
         )
         await self._drop_nodes(guest, disk)
-        with _opened(path, read_only=disk.mode == "ro") as file:
+        with opened(path, read_only=disk.mode == "ro") as file:
             commands = [
                 ("add-fd", {"fdset-id": fdset}),
                 ("blockdev-add", lower),
@@ -218,7 +218,7 @@ class KvmHotplug(Hotplug):
         """Let QEMU close a disk. It holds one for a moment after its device is gone. HypervisorError."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CLOSE_S
-        for name in (node_name("disk", disk), node_name("file", disk)):
+        for name in (node_name("disk", disk), *file_nodes(disk)):
             while (refusal := await self._refusal_to_drop(guest, name)) is not None:
                 if loop.time() >= deadline:
                     raise HypervisorError(
@@ -331,17 +331,3 @@ class KvmHotplug(Hotplug):
     def _forget(self, guest: Guest, instance: InstanceSpec, uuid: str) -> Guest:
         slots = {key: slot for key, slot in guest.record.slots.items() if key != uuid}
         return self._guests.change(guest, instance=instance, slots=slots)
-
-
-@contextlib.contextmanager
-def _opened(path: str, *, read_only: bool) -> Iterator[int]:
-    """Open a disk's file, for the time of a block."""
-    flags = (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC
-    try:
-        file = os.open(path, flags)
-    except OSError as err:
-        raise HypervisorError(f"{path} cannot be opened: {err.strerror}") from err
-    try:
-        yield file
-    finally:
-        os.close(file)

@@ -12,7 +12,7 @@ error, if it makes no progress.
 import asyncio
 import contextlib
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,17 +123,17 @@ async def bring_in_step(ask: Ask, disks: Sequence[DiskSpec], to: Receiver) -> No
         try:
             await _begin(ask, disk, to)
         except CommandRefused as err:
-            raise HypervisorError(f"disk {disk.index} could not be sent: {err}") from err
+            raise HypervisorError(f"disk {disk.index} could not be copied: {err}") from err
     patience_s = NO_PROGRESS_S + BURST_MIB / to.bandwidth_mib_s
     loop = asyncio.get_running_loop()
     moved, seen = loop.time(), -1
     while True:
-        jobs = await _jobs(ask, disks)
-        if all(job["status"] in _IN_STEP for job in jobs):
+        present = await jobs(ask, disks)
+        if are_in_step(present):
             return
-        if (done := sum(job["current-progress"] for job in jobs)) != seen:
+        if (done := sum(job["current-progress"] for job in present)) != seen:
             moved, seen = loop.time(), done
-        report(done, sum(job.get("total-progress", 0) for job in jobs), "disks")
+        report(done, sum(job.get("total-progress", 0) for job in present), "disks")
         if loop.time() - moved >= patience_s:
             raise HypervisorError(
                 f"no data of the disks was sent for {patience_s:.0f} s; check that the other node is reachable"
@@ -152,12 +152,17 @@ async def _begin(ask: Ask, disk: DiskSpec, to: Receiver) -> None:
         "reconnect-delay": 0,
     }
     await ask("blockdev-add", node)
+    await start(ask, disk, _name("copy", disk), to.bandwidth_mib_s)
+
+
+async def start(ask: Ask, disk: DiskSpec, target: str, bandwidth_mib_s: int) -> None:
+    """Begin to mirror a disk to another node of the same QEMU, at most at this speed; 0: no limit."""
     job = {
         "job-id": _name("mirror", disk),
         "device": node_name("disk", disk),
-        "target": _name("copy", disk),
+        "target": target,
         "sync": "full",
-        "speed": to.bandwidth_mib_s * MIB,
+        "speed": bandwidth_mib_s * MIB,
         "on-source-error": "report",
         "on-target-error": "report",
         "auto-dismiss": False,
@@ -173,38 +178,55 @@ async def finish(ask: Ask, disks: Sequence[DiskSpec]) -> None:
     loop = asyncio.get_running_loop()
     moved, seen = loop.time(), -1
     while True:
-        jobs = await _jobs(ask, disks)
-        if all(job["status"] in _FINAL for job in jobs):
+        present = await jobs(ask, disks)
+        if all(job["status"] in _FINAL for job in present):
             return
-        if (done := sum(job["current-progress"] for job in jobs)) != seen:
+        if (done := sum(job["current-progress"] for job in present)) != seen:
             moved, seen = loop.time(), done
         if loop.time() - moved >= END_S:
             raise HypervisorError(f"the last of the disks was not sent within {END_S:g} s")
         await asyncio.sleep(LOOK_EVERY_S / 10)  # the guest is paused
 
 
-async def _jobs(ask: Ask, disks: Sequence[DiskSpec]) -> list[dict[str, Any]]:
+async def jobs(ask: Ask, disks: Sequence[DiskSpec]) -> list[dict[str, Any]]:
     """Return the mirrors of these disks; HypervisorError if one has failed or ended."""
     found = {job["id"]: job for job in await ask("query-jobs")}
-    jobs = []
+    present = []
     for disk in disks:
         job = found.get(_name("mirror", disk))
         if job is None or job.get("error"):
             why = job["error"] if job else "its mirror does not exist"
-            raise HypervisorError(f"disk {disk.index} could not be sent: {why}")
-        jobs.append(job)
-    return jobs
+            raise HypervisorError(f"disk {disk.index} could not be copied: {why}")
+        present.append(job)
+    return present
+
+
+def are_in_step(present: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether these mirrors lack at most the latest writes."""
+    return all(job["status"] in _IN_STEP for job in present)
+
+
+async def unlimit(ask: Ask, disks: Sequence[DiskSpec]) -> None:
+    """End the limit of the speed of these mirrors."""
+    for disk in disks:
+        with contextlib.suppress(CommandRefused):  # it has ended
+            await ask("block-job-set-speed", {"device": _name("mirror", disk), "speed": 0})
 
 
 async def clear(ask: Ask, disks: Sequence[DiskSpec]) -> None:
-    """Cancel all mirrors by force; the guest continues on its own disks."""
-    known = {job["id"]: job for job in await ask("query-jobs")}
-    for disk in disks:
-        if _name("mirror", disk) in known:
-            await _end_by_force(ask, disk)
+    """Cancel all mirrors to the other node by force; the guest continues on its own disks."""
+    await end_all(ask, disks)
     for disk in disks:
         with contextlib.suppress(CommandRefused):
             await ask("blockdev-del", {"node-name": _name("copy", disk)})
+
+
+async def end_all(ask: Ask, disks: Sequence[DiskSpec]) -> None:
+    """Cancel the mirrors of these disks by force."""
+    known = {job["id"] for job in await ask("query-jobs")}
+    for disk in disks:
+        if _name("mirror", disk) in known:
+            await _end_by_force(ask, disk)
 
 
 async def _end_by_force(ask: Ask, disk: DiskSpec) -> None:

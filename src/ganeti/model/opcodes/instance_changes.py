@@ -103,7 +103,8 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
         bool, Field("change the running guest at once if possible (the default)")
     ] = False
     disk_template: Annotated[str | None, Field(
-        "convert the disks to this template: create new disks and copy the data", "-t", "TEMPLATE"
+        "move the disks to this template, or to another place of it: create new disks and copy the data", "-t",
+        "TEMPLATE"
     ), RefersTo.NOTHING] = None  # fmt: skip
     ext_params: Annotated[Params, Field(
         "with -t: parameters of the new disks, for example vg=fast or provider=NAME", "! -e --ext-params",
@@ -113,6 +114,10 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     file_storage_dir: Annotated[
         str | None, Field("subdirectory for new disks in files", metavar="NAME"), RefersTo.DIRECTORY
     ] = None
+    bandwidth: Annotated[int, Field(
+        "with -t, of a running instance: limit of the copied data of each disk in MiB/s; 0 (the default): none",
+        metavar="MIB"
+    )] = 0  # fmt: skip
     pnode: Annotated[str | None, Field(
         "record another primary node after you moved the disks by hand; excludes all other changes",
         "! --new-primary", "NODE"

@@ -67,8 +67,8 @@ class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOV
         question=lambda op: f"Instance {op.instance_name} will be moved; it is shut down meanwhile. Continue?",
         doc="""Stop an instance, copy its disks to another node, and start it there.
 
-        Use it for disks that only one node has. The guest is down during the copy. A live migration also moves
-        such disks.
+        Use it for disks that only one node has. The guest is down during the copy. 'gnt-instance migrate' moves a
+        running guest with such disks, and 'gnt-instance modify -t' moves disks within a node.
         """,
     )  # fmt: skip
 

@@ -64,6 +64,9 @@ class DiskCalls(NodeState):
         for key, (_epoch, spec) in self.scripts.items():
             if args.disk.logical_id in [disk.logical_id for disk in spec.disks]:
                 raise AssertionError(f"{self.name}: script {key} lost a disk under its hands")
+        for uuid in self.disk_moves.keys() & self.guests.keys():
+            if args.disk.logical_id in [one.logical_id for one in self.guests[uuid].spec.disks]:
+                self.violations.append(f"{uuid} loses a disk that it uses")
         path, place = path_of(args.disk), self._place(args.disk)
         if place.size_of(args.disk) is not None:
             del place.disks[path]

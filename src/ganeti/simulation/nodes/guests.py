@@ -70,6 +70,11 @@ class GuestCalls(DiskCalls):
         self._check_may_start()
         self._check_hypervisor(args.instance.hypervisor)
         self._check_disks(args.instance)
+        move = self.disk_moves.get(args.instance.uuid)
+        if move is not None:
+            right = move.new if move.is_moved else move.old
+            if {one.logical_id for one in right} != {one.logical_id for one in args.instance.disks}:
+                self.violations.append(f"{args.instance.name} starts from disks of the past")
         if self.refuses_start:
             raise HypervisorError(self.refuses_start)
         guest = self.guests.get(args.instance.uuid)

@@ -15,7 +15,7 @@ from ganeti.model.disk_templates import VOLUME_GROUP, StorageUnit
 from ganeti.model.hooks import Phase
 from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.model.hypervisors.kvm import MOST_CPUS, MOST_MEMORY_MIB
-from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.objects import NodeUuid
 from ganeti.model.progress import Progress
 from ganeti.model.recovery import GuestFault
@@ -60,6 +60,19 @@ class Guest:
     """Whether it goes on by itself after a migration."""
 
 
+@dataclass
+class DiskMoveRecord:
+    """What a node knows of the last move of a guest's disks; it survives the guest."""
+
+    token: str
+    old: tuple[DiskSpec, ...]
+    new: tuple[DiskSpec, ...]
+    is_moved: bool = False
+    is_copying: bool = True
+    looks: int = 0
+    """How often its progress was queried."""
+
+
 def hail(message: dict[str, Any]) -> AllocatorOutput:
     """The built-in allocator, as its script answers."""
     return AllocatorOutput(
@@ -100,6 +113,11 @@ class NodeState:
     """Guests without a balloon."""
     local: SharedDirectory = field(default_factory=SharedDirectory)
     guests: dict[str, Guest] = field(default_factory=dict)
+    disk_moves: dict[str, DiskMoveRecord] = field(default_factory=dict)
+    """By the UUID of the instance."""
+    disk_move_looks: int = 2
+    """After so many queries of its progress, a copy is in step."""
+    disk_move_obstacles: list[str] = field(default_factory=list)
     verify_says: str = ""
     """What the verify script of every definition prints."""
     oses: dict[str, str] = field(default_factory=lambda: {"tiny": "1.0"})

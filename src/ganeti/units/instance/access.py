@@ -147,7 +147,13 @@ def check_not_offline(instance: Instance) -> None:
 
 
 def check_not_migrating(instance: Instance) -> None:
-    """Refuse to use a guest while it is unknown which of two nodes has it (G5, F20)."""
+    """Refuse to use a guest while it is unknown which of two nodes has it, or which disks it uses (G5, F20)."""
+    if instance.switching is not None:
+        raise PrereqError(
+            f"a move of the disks of running {instance.name} was interrupted, and only its node knows which disks have"
+            f" the last writes; run: gnt-instance migrate --cleanup {instance.name}",
+            ErrorCode.WRONG_STATE,
+        )
     if instance.migrating_to is not None:
         raise PrereqError(
             f"a migration of {instance.name} was interrupted, so the node of the guest is unknown;"

@@ -86,13 +86,16 @@ from ganeti.units.relocation.convert import (
     other_node,
     plan_conversion,
 )
+from ganeti.units.relocation.live_disks import move_disks
 from ganeti.units.relocation.plan import DiskPlan
 from ganeti.units.spindles import check_asked, check_spindles
 from ganeti.units.undo.disks import closings, removals
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic
 from ganeti.units.undo.step import Step
 
-OF_CONVERSIONS = ("ext_params", "file_driver", "remote_node", "remote_node_uuid", "iallocator")
+OF_CONVERSIONS = (
+    *("ext_params", "file_driver", "remote_node", "remote_node_uuid", "iallocator", "bandwidth"),
+)
 """Fields that require another disk template."""
 
 
@@ -413,6 +416,10 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         A failure changes nothing.
         """
         if isinstance(plan, DiskPlan):
+            if plan.is_up:
+                return await move_disks(
+                    ctx, plan.before, plan.after, plan.node, bandwidth_mib_s=self.op.bandwidth
+                )
             return await convert(ctx, plan, wait=self.op.wait_for_sync)
         async with ctx.undo_log() as undo:
             await self._create_disks(ctx, undo, plan)

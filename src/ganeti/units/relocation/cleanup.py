@@ -7,11 +7,17 @@ from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import primary_node, running_state
 from ganeti.units.relocation.reconcile import BrokenMigration, reconcile_migration
+from ganeti.units.relocation.switching import settle_disks
 
 
 async def clean_up(ctx: UnitContext, instance: Instance) -> Outcome:
     """Reconcile an interrupted migration; without one, find the guest on all nodes and adopt it (F30)."""
     await ctx.run.started()
+    if instance.switching is not None:
+        key = f"{ctx.job_id}/{ctx.run.index}/settle"
+        is_moved = await settle_disks(ctx.services, key, instance.uuid)
+        ctx.info(f"{instance.name} has its {'new' if is_moved else 'old'} disks")
+        return Outcome()
     primary = primary_node(ctx, instance)
     others = [node for node in ctx.snapshot.online_nodes() if node.uuid != primary.uuid]
     if instance.migrating_to is not None:

@@ -41,6 +41,7 @@ from ganeti.units.instance.snapshot_checks import check_no_snapshots
 from ganeti.units.mirrors.opening import check_copy, disks_ready
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
 from ganeti.units.relocation.copying import DiskCopies
+from ganeti.units.relocation.live_disks import check_can_move_live, with_same_uuids
 from ganeti.units.relocation.plan import DiskPlan
 from ganeti.units.relocation.steps import RelocationStep, course
 from ganeti.units.spindles import check_asked, check_spindles
@@ -53,6 +54,8 @@ ALONE = (
     *("remove_osparams_private", "offline"),
 )
 """Fields that must not change together with the template: a failure undoes all, or nothing."""
+BANDWIDTH_LIMIT = 100_000
+"""MiB/s"""
 
 
 def check_conversion(op: OpInstanceSetParams) -> None:
@@ -62,6 +65,8 @@ def check_conversion(op: OpInstanceSetParams) -> None:
             raise InputError("cannot be changed together with the disk template", field)
     if op.iallocator:
         raise InputError("name the secondary node (--node)", "iallocator")
+    if not 0 <= op.bandwidth <= BANDWIDTH_LIMIT:
+        raise InputError(f"must be from 0 to {BANDWIDTH_LIMIT}", "bandwidth")
 
 
 def other_node(op: OpInstanceSetParams, snapshot: Snapshot) -> Node | None:
@@ -77,9 +82,12 @@ async def plan_conversion(ctx: UnitContext, before: Instance, op: OpInstanceSetP
     check_no_snapshots(before, "converted", "only the present data is copied")
     node = primary_node(ctx, before)
     check_online(node)
-    if before.admin_state == "up" or await is_running(ctx, node, before):
+    is_up = await is_running(ctx, node, before)
+    if is_up:
+        await check_can_move_live(ctx, before, node, template)
+    elif before.admin_state == "up":
         raise PrereqError(
-            f"{before.name} runs, or should run; first run: gnt-instance shutdown {before.name}",
+            f"{before.name} should run, but does not; first run: gnt-instance shutdown {before.name}, or startup",
             ErrorCode.WRONG_STATE,
         )
     nodes = _nodes(ctx, before, template, other_node(op, ctx.snapshot))
@@ -91,6 +99,9 @@ async def plan_conversion(ctx: UnitContext, before: Instance, op: OpInstanceSetP
     )
     uuids = [NodeUuid(one.uuid) for one in nodes]
     after = placed_disks(PLANNERS[template.name], unplaced, uuids, JobNames(ctx))
+    _check_places(before, after)
+    if is_up:
+        after = with_same_uuids(before, after)
     check_instance_policy(ctx, after, ignore=op.ignore_ipolicy)
     ctx.check_change(put_instance(after))
     for one in nodes:
@@ -105,14 +116,26 @@ async def plan_conversion(ctx: UnitContext, before: Instance, op: OpInstanceSetP
             check_asked(ctx.snapshot, one, after.disks)
             check_spindles(ctx.snapshot, info, one, after.disks)
     check_recovery(after)
-    return DiskPlan(before=before, after=after, node=node)
+    return DiskPlan(before=before, after=after, node=node, is_up=is_up)
+
+
+def _check_places(before: Instance, after: Instance) -> None:
+    """Refuse if the new disks would be where the old ones are."""
+    if before.disk_template != after.disk_template:
+        return
+    planner = PLANNERS[after.disk_template]
+    for old, new in zip(before.disks, after.disks, strict=True):
+        if planner.place(old) != planner.place(new):
+            return
+    place = planner.place(before.disks[0])
+    where = f" in {place} already; name another place (-e vg=GROUP, --file-storage-dir=NAME)"
+    raise PrereqError(
+        f"{before.name} has disk template {after.disk_template}{where if place else ' already'}",
+        ErrorCode.WRONG_STATE,
+    )
 
 
 def _check_templates(before: Instance, template: DiskTemplate) -> None:
-    if template.name == before.disk_template:
-        raise PrereqError(
-            f"{before.name} has disk template {template.name} already", ErrorCode.WRONG_STATE
-        )
     if not before.disks or not template.has_disks or template.only_adopts:
         raise PrereqError(
             f"disks of template {before.disk_template} cannot become those of {template.name}",

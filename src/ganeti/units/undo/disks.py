@@ -66,7 +66,11 @@ class RemoveDisk(Step, frozen=True, kw_only=True):
         if owner is None:
             return self.disk.uuid in snapshot.table(DetachedDisk)
         if TEMPLATES[self.disk.template].shared:
-            return True
+            return any(
+                layer.logical_id == self.disk.logical_id
+                for layer in _layers(owner)
+                if layer.uuid == self.disk.uuid
+            )
         check_not_moving_there(owner, self.node)
         node = NodeUuid(self.node)
         wanted = (layer.part(node) for layer in _layers(owner) if layer.uuid == self.disk.uuid)

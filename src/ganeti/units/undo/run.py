@@ -10,6 +10,7 @@ from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.job import UndoStep
 from ganeti.model.objects import NodeUuid
 from ganeti.units.services import Services
+from ganeti.units.undo.disk_moves import EndDiskMove, SettleDiskMove
 from ganeti.units.undo.disks import CloseDisk, RemoveDisk, SetDiskRole
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory, SetVcpus
 from ganeti.units.undo.instances import (
@@ -50,7 +51,7 @@ STEPS: dict[str, type[Step]] = {
         ),
         *(ReconcileMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetVcpus, SetMemory),
         *(RemoveTransferKey, EndStream, ConfirmStream, RemoveExport, DropSnapshot, AbandonBackup),
-        RemoveImageCopy,
+        *(RemoveImageCopy, EndDiskMove, SettleDiskMove),
     )
 }
 

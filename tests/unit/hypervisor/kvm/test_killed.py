@@ -61,6 +61,10 @@ class Qemu:
     nodes: set[str] = field(default_factory=set)
     devices: set[str] = field(default_factory=set)
     netdevs: set[str] = field(default_factory=set)
+    below: dict[str, str] = field(default_factory=dict)
+    """Upper node of a disk -> the lower node that it uses."""
+    jobs: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Block job -> its state, and the node that it writes."""
 
     def answer(self, host: "Host", command: str, arguments: Mapping[str, Any]) -> Any:
         named = str(arguments.get("id") or arguments.get("node-name") or "")
@@ -79,6 +83,7 @@ class Qemu:
             case "object-del" | "device_del" | "blockdev-del" | "netdev_del":
                 if named not in things[kind]:
                     raise CommandRefused(f"there is no {named}")
+                self.check_unused(named)
                 things[kind].remove(named)
             case "migrate-incoming":
                 self.state, self.port = "inmigrate", 8102
@@ -92,7 +97,25 @@ class Qemu:
                 self.state = "paused"
             case "quit" | "system_powerdown":
                 host.end(self)
+            case _:
+                self.change_blocks(command, arguments)
         return self.told(command, arguments)
+
+    def check_unused(self, node: str) -> None:
+        if node in {*self.below.values(), *(target for _, target in self.jobs.values())}:
+            raise CommandRefused(f"{node} is in use")
+
+    def change_blocks(self, command: str, arguments: Mapping[str, Any]) -> None:
+        match command:
+            case "blockdev-mirror":
+                self.jobs[arguments["job-id"]] = "ready", arguments["target"]
+            case "block-job-cancel":
+                job = arguments["device"]
+                self.jobs[job] = "concluded", self.jobs[job][1]
+            case "job-dismiss":
+                del self.jobs[arguments["id"]]
+            case "blockdev-reopen":
+                self.below |= {one["node-name"]: one["file"] for one in arguments["options"]}
 
     def told(self, command: str, arguments: Mapping[str, Any]) -> Any:
         listed = self.objects if arguments.get("path") == "/objects" else self.devices
@@ -102,8 +125,14 @@ class Qemu:
             "query-version": {"qemu": {"major": 7, "minor": 2, "micro": 22}},
             "query-migrate": self.migration or ({"socket-address": inet} if self.port else {}),
             "query-migrate-capabilities": [],
-            "query-jobs": [],
-            "query-named-block-nodes": [{"node-name": name} for name in self.nodes],
+            "query-jobs": [
+                {"id": job, "status": state, "current-progress": 1, "total-progress": 1}
+                for job, (state, _) in self.jobs.items()
+            ],
+            "query-named-block-nodes": [
+                {"node-name": name, "cache": {"direct": False}, "image": {"virtual-size": 1}}
+                for name in self.nodes
+            ],
             "query-block-exports": [],
             "qom-list": [{"name": name} for name in sorted(listed)],
             "query-hotpluggable-cpus": [

@@ -1,0 +1,300 @@
+"""Moves of a running guest's disks to other storage of its node.
+
+    device -> disk-X (raw) -> file-X, the old storage
+                  | mirror, in the background
+                  v
+              next-X, the new storage, an open file that this daemon has passed
+
+The guest writes to its old disk alone until both are the same. Then it is paused: the mirrors end, the new storage is
+synced, `disk-X` is put on top of `next-X`, and a record says so durably. Only then it continues. So at every moment the
+record says which storage has the last writes. The next move goes the other way, from `next-X` to `file-X`.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.disk_moves import DiskMove, DiskMoveRecords, MovesDisks
+from ganeti.hypervisor.hotplug import with_disk
+from ganeti.hypervisor.kvm import mirror
+from ganeti.hypervisor.kvm.command_line import DiskBackend, backend_nodes, file_nodes, node_name
+from ganeti.hypervisor.kvm.disks import opened, resolve_disks
+from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
+from ganeti.hypervisor.kvm.holding import Holding
+from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.rpc.procedures.disk_moves import DiskMoveStatus
+
+PAUSE_LIMIT_S = 60.0
+"""The longest pause of a guest whose daemon dies."""
+MIB = 1024 * 1024
+_FDSET_BASES = (0x48000, 0x49000)
+"""Sets of descriptors for the lower nodes of disks, by their names, and numbered by slots."""
+CLOSE_S, LOOK_EVERY_S = 10.0, 0.05
+"""The time for QEMU to close a disk that nothing uses."""
+
+
+@dataclass(frozen=True)
+class KvmDiskMoves(MovesDisks):
+    """Moves the disks of guests that this driver has started."""
+
+    records: DiskMoveRecords
+    guests: Guests
+    holding: Holding
+
+    async def obstacles(self, instance: InstanceSpec) -> list[str]:
+        guest = self.guests.peek(self.guests.files(instance.uuid))
+        if guest is None:
+            return [f"{instance.name} does not run on this node"]
+        try:
+            await self._check(guest)
+        except HypervisorError as err:
+            return [err.message]
+        return []
+
+    async def begin(
+        self,
+        instance: InstanceSpec,
+        disks: Sequence[DiskSpec],
+        paths: Sequence[str],
+        *,
+        token: str,
+        bandwidth_mib_s: int,
+    ) -> None:
+        async with self.guests.lock(self.guests.files(instance.uuid)):
+            guest = self.guests.here(instance)
+            move = self.records.read(instance.uuid)
+            if move is not None and move.token == token and move.is_moved:
+                return
+            await self._check(guest)
+            if {one.uuid for one in disks} != {one.uuid for one in guest.instance.disks}:
+                raise HypervisorError(
+                    f"the running guest of {instance.name} has other disks than its configuration:"
+                    f" restart it first: gnt-instance reboot --type=full {instance.name}"
+                )
+            if move is not None:
+                if move.token == token and await _is_under_way(guest, move):
+                    return
+                guest = await self.put_right(guest)
+            nodes = await _nodes(guest)
+            sides = tuple(1 - _only_side(disk, nodes) for disk in disks)
+            new = DiskMove(token=token, disks=tuple(disks), paths=tuple(paths), sides=sides)
+            # Before QEMU has anything of it: the next daemon finds it.
+            self.records.write(instance.uuid, new)
+            try:
+                await self._begin(guest, new, bandwidth_mib_s)
+            except BaseException:
+                await asyncio.shield(self._revert(guest))
+                raise
+
+    async def _check(self, guest: Guest) -> None:
+        name = guest.own("have its disks moved while it runs").instance.name
+        if guest.record.is_incoming or guest.record.stopped_to_move:
+            raise HypervisorError(f"a migration of {name} is not finished")
+        status = await guest.status()
+        if status not in ("running", "paused"):
+            raise HypervisorError(f"{name} does not run: QEMU reports {status}")
+        if read_only := [one.index for one in guest.instance.disks if one.mode != "rw"]:
+            raise HypervisorError(
+                f"disk {read_only[0]} is read-only and cannot be copied while the guest runs"
+            )
+
+    async def _begin(self, guest: Guest, move: DiskMove, bandwidth_mib_s: int) -> None:
+        hvparams = complete(guest.instance.hvparams)
+        backends = resolve_disks(
+            replace(guest.instance, disks=move.disks), move.paths, str(hvparams["disk_cache"])
+        )
+        for disk, side, backend in zip(move.disks, move.sides, backends, strict=True):
+            fdset, name = _fdset(guest, disk, side), file_nodes(disk)[side]
+            place = dataclasses.replace(backend, path=f"/dev/fdset/{fdset}")
+            lower = {**backend_nodes(disk, place, hvparams)[0], "node-name": name}
+            if backend.remote is None:
+                with opened(backend.path, read_only=False) as file:
+                    commands = [("add-fd", {"fdset-id": fdset}), ("blockdev-add", lower)]
+                    await guest.ask.with_files([file], commands)
+            else:
+                await guest.ask("blockdev-add", lower)
+        await _check_sizes(guest, move)
+        for disk, side in zip(move.disks, move.sides, strict=True):
+            await mirror.start(guest.ask, disk, file_nodes(disk)[side], bandwidth_mib_s)
+
+    async def _revert(self, guest: Guest) -> None:
+        """After a failed beginning: remove everything of it, if QEMU still answers."""
+        with contextlib.suppress(HypervisorError):
+            await self.put_right(guest)
+
+    async def status(self, instance: InstanceSpec, token: str) -> DiskMoveStatus:
+        move = self._known(instance, token)
+        if move.is_moved:
+            return DiskMoveStatus(done=0, total=0, in_step=True)
+        present = await mirror.jobs(self.guests.here(instance).ask, move.disks)
+        return DiskMoveStatus(
+            done=sum(job["current-progress"] for job in present),
+            total=sum(job.get("total-progress", 0) for job in present),
+            in_step=mirror.are_in_step(present),
+        )
+
+    async def switch(self, instance: InstanceSpec, token: str) -> int:
+        async with self.guests.lock(self.guests.files(instance.uuid)):
+            move = self._known(instance, token)
+            if move.is_moved:
+                return 0
+            guest = self.guests.here(instance)
+            if not mirror.are_in_step(await mirror.jobs(guest.ask, move.disks)):
+                raise HypervisorError(f"the copies of the disks of {instance.name} are not in step")
+            await mirror.unlimit(guest.ask, move.disks)
+            began = time.monotonic()
+            # Both disks hold the same then, so the record decides which one is used, whatever fails.
+            async with self.holding.paused(guest, PAUSE_LIMIT_S, first=self._follow) as held:
+                await mirror.finish(held.ask, move.disks)
+                await asyncio.to_thread(_sync, move.paths)
+                await self._use(held, move, is_new=True)
+                self.records.write(instance.uuid, replace(move, is_moved=True))
+            paused_ms = round(1000 * (time.monotonic() - began))
+            with contextlib.suppress(HypervisorError):  # `end` repeats it
+                await self.put_right(self.guests.here(instance))
+            return paused_ms
+
+    async def end(self, instance: InstanceSpec, token: str) -> bool:
+        files = self.guests.files(instance.uuid)
+        async with self.guests.lock(files):
+            move = self.records.read(instance.uuid)
+            if move is None or move.token != token:
+                return False
+            guest = self.guests.peek(files)
+            if guest is not None and not guest.record.is_incoming:
+                try:
+                    await self.put_right(guest)
+                except MonitorGone:
+                    if not await self.guests.ended_within(guest, CLOSE_S):
+                        raise
+            return move.is_moved
+
+    def forget(self, instance: InstanceSpec, token: str) -> None:
+        move = self.records.read(instance.uuid)
+        if move is not None and move.token == token:
+            self.records.forget(instance.uuid)
+
+    async def put_right(self, guest: Guest) -> Guest:
+        """End the mirrors, let QEMU use the disks that the record says, and close the others; the lock is held.
+
+        Return the guest with its present record.
+        """
+        move = self.records.read(guest.instance.uuid)
+        if move is None:
+            return guest
+        await mirror.end_all(guest.ask, move.disks)
+        guest = await self._follow(guest)
+        for disk, side in zip(move.disks, move.sides, strict=True):
+            unused = 1 - side if move.is_moved else side
+            await _close(guest, disk, unused)
+        return guest
+
+    async def _follow(self, guest: Guest) -> Guest:
+        """Let QEMU use the disks that the durable record says; return the guest with its present record."""
+        move = self.records.read(guest.instance.uuid)
+        if move is None:
+            return guest
+        switched = await self._use(guest, move, is_new=move.is_moved)
+        spec = guest.instance
+        for disk in switched if move.is_moved else ():
+            spec = replace(with_disk(spec, disk), disk_template=disk.template)
+        return self.guests.change(guest, instance=spec) if spec != guest.instance else guest
+
+    async def _use(self, guest: Guest, move: DiskMove, *, is_new: bool) -> list[DiskSpec]:
+        """Let all disks use their new storage, or their old one, at once; return the disks that have both."""
+        nodes, hvparams = await _nodes(guest), complete(guest.instance.hvparams)
+        options, both = list[dict[str, Any]](), list[DiskSpec]()
+        for disk, side in zip(move.disks, move.sides, strict=True):
+            names = file_nodes(disk)
+            if not set(names) <= nodes.keys():
+                continue  # it was closed, or the guest has been restarted since
+            upper = nodes[node_name("disk", disk)]
+            same = DiskBackend(path="", is_block=False, direct=bool(upper["cache"]["direct"]))
+            option = backend_nodes(disk, same, hvparams)[1]
+            options.append({**option, "file": names[side if is_new else 1 - side]})
+            both.append(disk)
+        if options:
+            await guest.ask("blockdev-reopen", {"options": options})
+        return both
+
+    def _known(self, instance: InstanceSpec, token: str) -> DiskMove:
+        move = self.records.read(instance.uuid)
+        if move is None or move.token != token:
+            raise HypervisorError(f"the disks of {instance.name} are not being moved by this job")
+        return move
+
+
+async def _nodes(guest: Guest) -> dict[str, dict[str, Any]]:
+    """Return QEMU's block nodes by name."""
+    found = await guest.ask("query-named-block-nodes", {"flat": True})
+    return {str(one["node-name"]): one for one in found}
+
+
+def _only_side(disk: DiskSpec, nodes: Mapping[str, object]) -> int:
+    """Return which name the only lower node of a disk has."""
+    present = [side for side, name in enumerate(file_nodes(disk)) if name in nodes]
+    if len(present) != 1:
+        raise HypervisorError(f"QEMU has {len(present)} copies of disk {disk.index} instead of one")
+    return present[0]
+
+
+async def _is_under_way(guest: Guest, move: DiskMove) -> bool:
+    try:
+        await mirror.jobs(guest.ask, move.disks)
+    except HypervisorError:
+        return False
+    return True
+
+
+async def _check_sizes(guest: Guest, move: DiskMove) -> None:
+    """Refuse unless the new disks have exactly the sizes of the old ones, as QEMU sees them."""
+    nodes = await _nodes(guest)
+    for disk, side in zip(move.disks, move.sides, strict=True):
+        new, old = (
+            int(nodes[name]["image"]["virtual-size"])
+            for name in (file_nodes(disk)[side], node_name("disk", disk))
+        )
+        if new != old:
+            raise HypervisorError(
+                f"disk {disk.index} has {old / MIB:g} MiB, but the new storage gives it {new / MIB:g} MiB; a disk"
+                " of a running guest moves only with the same size: move it while the instance is down, or first"
+                " grow it (gnt-instance grow-disk) to a size that both storages can have"
+            )
+
+
+async def _close(guest: Guest, disk: DiskSpec, side: int) -> None:
+    """Let QEMU close one of the two lower nodes of a disk, which nothing uses; HypervisorError."""
+    name, loop = file_nodes(disk)[side], asyncio.get_running_loop()
+    deadline = loop.time() + CLOSE_S
+    while name in (nodes := await _nodes(guest)):
+        if not set(file_nodes(disk)) <= nodes.keys():
+            return  # the guest was restarted with another disk
+        try:
+            await guest.ask("blockdev-del", {"node-name": name})
+        except CommandRefused:
+            if loop.time() >= deadline:
+                raise
+            await asyncio.sleep(LOOK_EVERY_S)
+    with contextlib.suppress(CommandRefused):  # it has none
+        await guest.ask("remove-fd", {"fdset-id": _fdset(guest, disk, side)})
+
+
+def _fdset(guest: Guest, disk: DiskSpec, side: int) -> int:
+    return _FDSET_BASES[side] + guest.record.slots[disk.uuid]
+
+
+def _sync(paths: Sequence[str]) -> None:
+    """Make everything durable that was written to these disks; blocks."""
+    for path in paths:
+        if path.startswith("/"):
+            with opened(path, read_only=True) as file:
+                os.fsync(file)
