@@ -72,7 +72,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.now = 0.0
         self._soon: deque[_Call] = deque()
-        self._timers: list[tuple[float, int, _Call]] = []
+        self._timers: list[tuple[float, int, _Call | asyncio.Future[None]]] = []
         self._numbers = 0
         """Timers of the same time are called in the order of their numbers."""
         self._cancelled = 0
@@ -111,6 +111,21 @@ class SimulationLoop(asyncio.BaseEventLoop):
     ) -> _Call:
         return self.call_at(self.now + delay, callback, *args, context=context)
 
+    @classmethod
+    def running(cls) -> "SimulationLoop":
+        """Return the loop that runs."""
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, cls):
+            raise TypeError("simulated nodes run in simulated time only")
+        return loop
+
+    def after(self, seconds: float) -> asyncio.Future[None]:
+        """Return what is done then: `asyncio.sleep` without a callback between the time and the future."""
+        future = asyncio.Future[None](loop=self)
+        self._numbers += 1
+        heappush(self._timers, (self.now + seconds, self._numbers, future))
+        return future
+
     @property
     def waiting_timers(self) -> int:
         """Return how many timers are kept, cancelled ones among them."""
@@ -120,7 +135,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         """Forget cancelled timers once they are many."""
         self._cancelled += 1
         if self._cancelled > max(MOST_CANCELLED, len(self._timers) // 2):
-            self._timers[:] = [one for one in self._timers if one[2].callback is not None]
+            self._timers[:] = [one for one in self._timers if not one[2].cancelled()]
             heapify(self._timers)
             self._cancelled = 0
 
@@ -135,7 +150,13 @@ class SimulationLoop(asyncio.BaseEventLoop):
             if not soon:
                 self._jump()
             while timers and timers[0][0] <= self.now:
-                soon.append(heappop(timers)[2])
+                due = heappop(timers)[2]
+                if due.cancelled():
+                    self._cancelled -= isinstance(due, _Call)
+                elif isinstance(due, _Call):
+                    soon.append(due)
+                else:
+                    due.set_result(None)
             for _ in range(len(soon)):
                 soon.popleft().run()
         self._is_stopping = False
@@ -143,9 +164,8 @@ class SimulationLoop(asyncio.BaseEventLoop):
     def _jump(self) -> None:
         """Let the next timer be due."""
         timers = self._timers
-        while timers and timers[0][2].callback is None:
-            heappop(timers)
-            self._cancelled -= 1
+        while timers and timers[0][2].cancelled():
+            self._cancelled -= isinstance(heappop(timers)[2], _Call)
         if not timers:
             raise RuntimeError("the simulation waits for something that never happens")
         self.now = max(self.now, timers[0][0])

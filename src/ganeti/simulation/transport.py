@@ -9,6 +9,7 @@ from ganeti.rpc.procedures.form import Lane
 from ganeti.rpc.transport import Answer, NoAnswer, NotSent
 from ganeti.simulation.nodes.simulated import SimulatedNode
 from ganeti.simulation.nodes.world import World
+from ganeti.simulation.simulation_loop import SimulationLoop
 
 
 class SimulatedTransport:
@@ -29,21 +30,21 @@ class SimulatedTransport:
     ) -> Answer:
         del lane
         world, target = self._world, self._nodes.get(node.name)
-        times, end = world.durations, asyncio.get_running_loop().time() + timeout_s
+        times, loop = world.durations, SimulationLoop.running()
+        end = loop.now + timeout_s
         if target is None or target.is_off or not world.network.passes(self._own, node.name):
-            await asyncio.sleep(min(times.connect_timeout_s, timeout_s))
+            await loop.after(min(times.connect_timeout_s, timeout_s))
             raise NotSent(f"node {node.name} does not answer")
-        await asyncio.sleep(world.network.delay())
+        await loop.after(world.network.delay())
         answer: Answer | None = None
         if not target.is_off and not PROCEDURES[procedure].changes:
             answer = await target.post(procedure, body, headers)
         elif not target.is_off:
             answer = await _ended(target.begin(procedure, body, headers), timeout_s)
         if answer is None or target.is_off or not world.network.passes(node.name, self._own):
-            left_s = end - asyncio.get_running_loop().time()
-            await asyncio.sleep(max(min(times.silence_s, left_s), 0.0))
+            await loop.after(max(min(times.silence_s, end - loop.now), 0.0))
             raise NoAnswer(f"the connection to node {node.name} has broken")
-        await asyncio.sleep(world.network.delay())
+        await loop.after(world.network.delay())
         return answer
 
     async def close(self) -> None:

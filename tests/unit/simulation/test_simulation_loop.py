@@ -109,3 +109,21 @@ def test_wait_for_what_never_happens_is_an_error() -> None:
 
     with pytest.raises(RuntimeError, match="never happens"):
         simulate(scenario)
+
+
+def test_future_of_a_time_is_done_then_or_cancelled_with_its_task() -> None:
+    async def scenario() -> tuple[float, float]:
+        loop = SimulationLoop.running()
+        loop.call_later(3, int)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(loop.after(60), 1)
+        at = loop.now
+        await asyncio.gather(loop.after(1), loop.after(1.5))
+        return at, loop.now
+
+    assert simulate(scenario) == (1, 2.5)
+
+
+async def test_simulated_nodes_refuse_real_time() -> None:
+    with pytest.raises(TypeError, match="simulated time"):
+        SimulationLoop.running()
