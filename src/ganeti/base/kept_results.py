@@ -1,5 +1,6 @@
 """Results of a pure function, kept from one use to the next for objects that are the same."""
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
@@ -11,17 +12,18 @@ class KeptResults(Generic[T, R]):
     """The results of the last use; an object that is the same must not have changed. Threads may use it at once."""
 
     def __init__(self) -> None:
-        self._last: tuple[dict[str, tuple[T, R]], object] = {}, None
+        self._last: tuple[dict[str, tuple[T, R]], tuple[object, ...]] = {}, ()
 
     def of(
-        self, objects: Mapping[str, T], make: Callable[[str, T], R], given: object = None
+        self, objects: Mapping[str, T], make: Callable[[str, T], R], *given: object
     ) -> dict[str, R]:
         """Return the result for each object; `make` is called for objects that are new under their names.
 
-        `given` is whatever else the results depend on: none is kept for another object there.
+        `given` are the other objects that the results depend on: none is kept if one of them is another.
         """
         last, of_last = self._last
-        kept, now = last if given is of_last else {}, {}
+        is_same = len(given) == len(of_last) and all(map(operator.is_, given, of_last))
+        kept, now = last if is_same else {}, {}
         for name, one in objects.items():
             pair = kept.get(name)
             now[name] = pair if pair is not None and pair[0] is one else (one, make(name, one))

@@ -1,9 +1,9 @@
 """The configuration at one position, for readers: immutable, and never half a change."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ganeti.config.index import Index, index_of
 from ganeti.config.kinds import entry_of, tables_of
@@ -14,6 +14,9 @@ from ganeti.model.stored import Stored
 REMEMBERED = 100
 """Of so many changes before a snapshot it is known what they changed."""
 _numbers = count()
+
+
+T = TypeVar("T")
 
 
 class Change(NamedTuple):
@@ -68,3 +71,23 @@ class Snapshot(View):
             if change.number == last:
                 return frozenset().union(*(one.uuids for one in self.changes[at + 1 :]))
         return None
+
+
+def differing(old: Mapping[str, T], new: Mapping[str, T]) -> Collection[str]:
+    """Return the keys whose objects are not the same in both, in an order that is the same in each process."""
+    if old is new:
+        return ()
+    found = [key for key, one in new.items() if old.get(key) is not one]
+    added = sum(key not in old for key in found)
+    if len(old) + added > len(new):
+        found += sorted(old.keys() - new.keys())
+    return found
+
+
+def differing_instances(old: Snapshot | None, new: Snapshot) -> Collection[str]:
+    """Return the UUIDs of the instances that are not the same in both, without a look at all of them if possible."""
+    changed = None if old is None else new.changed_since(old)
+    if old is None or changed is None:
+        return differing({} if old is None else old.instances, new.instances)
+    before, now = old.instances, new.instances
+    return [uuid for uuid in sorted(changed) if before.get(uuid) is not now.get(uuid)]

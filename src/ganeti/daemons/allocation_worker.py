@@ -23,7 +23,7 @@ from ganeti.placement.answers import Settings, answered, explanation, refusal, s
 from ganeti.placement.description import Cluster, Instance
 from ganeti.placement.load.message import read_changes
 from ganeti.placement.places import Excluded, Rules
-from ganeti.placement.state import State
+from ganeti.placement.state import KeptColumns, State
 from ganeti.placement.survey import impact, impacts, overview
 
 SPARED = Excluded(lone_nodes=True)
@@ -47,6 +47,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._known: dict[str, Instance] = {}
+        self._columns = KeptColumns()
         self._number = 0
 
     async def exchange(self, question: bytes) -> bytes:
@@ -70,7 +71,7 @@ class Worker:
             self._number = asked.number
             if asks_monitoring(options):
                 cluster = _monitored(cluster, msgspec.json.decode(asked.message), options)
-            state = state_of(cluster, settings)
+            state = state_of(cluster, settings, self._columns)
             if asked.do == "survey":
                 return surveyed(state, request)
             if asked.do == "explain":

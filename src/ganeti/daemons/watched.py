@@ -4,10 +4,10 @@ import operator
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ganeti.config.fill import filled_beparams, filled_ndparams, recovery_of
-from ganeti.config.snapshot import Snapshot
+from ganeti.config.snapshot import Snapshot, differing, differing_instances
 from ganeti.config.view import View
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.names import AdminState
@@ -121,29 +121,6 @@ class Watching:
         if recovery_of(snapshot, instance) is Recovery.NONE:
             return None
         return _facts(snapshot, instance)
-
-
-T = TypeVar("T")
-
-
-def differing(old: Mapping[str, T], new: Mapping[str, T]) -> Collection[str]:
-    """Return the keys whose objects are not the same in both."""
-    if old is new:
-        return ()
-    found = [key for key, one in new.items() if old.get(key) is not one]
-    added = sum(key not in old for key in found)
-    if len(old) + added > len(new):
-        found += old.keys() - new.keys()
-    return found
-
-
-def differing_instances(old: Snapshot | None, new: Snapshot) -> Collection[str]:
-    """Return the UUIDs of the instances that are not the same in both, without a look at all of them if possible."""
-    changed = None if old is None else new.changed_since(old)
-    if old is None or changed is None:
-        return differing({} if old is None else old.instances, new.instances)
-    before, now = old.instances, new.instances
-    return [uuid for uuid in changed if before.get(uuid) is not now.get(uuid)]
 
 
 class _Lists:

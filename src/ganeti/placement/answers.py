@@ -22,7 +22,7 @@ from ganeti.placement.places import NO_NODE, Rules, SearchResult, accepted, desc
 from ganeti.placement.redundancy import Violations
 from ganeti.placement.score import score
 from ganeti.placement.secondary import allocate_secondary
-from ganeti.placement.state import State
+from ganeti.placement.state import KeptColumns, State
 
 Request = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -46,12 +46,12 @@ def answer(message: bytes | Mapping[str, Any], settings: Settings | None = None)
         return refusal(err.message)
 
 
-def state_of(cluster: Cluster, settings: Settings) -> State:
+def state_of(cluster: Cluster, settings: Settings, kept: KeptColumns | None = None) -> State:
     """Return the arrays of a cluster; PrereqError if its description is contradictory."""
     if settings.ignore_load:
         nothing = {one.name: (0.0, 0.0, 0.0, 0.0) for one in cluster.instances}
         cluster = msgspec.structs.replace(cluster, utilisation=nothing)
-    return State(cluster)
+    return State(cluster, kept=kept)
 
 
 def answered(state: State, request: Request, settings: Settings) -> Answer:

@@ -6,6 +6,7 @@ missing; missing memory stays missing whatever moves.
 """
 
 import copy
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -96,11 +97,50 @@ class Instances:
     def __len__(self) -> int:
         return len(self.memory)
 
+    def following(
+        self, former: Sequence[Instance], given: Sequence[Instance], cluster: Cluster
+    ) -> "Instances":
+        """Return the columns of `given`, as `Instances` does; these are those of `former`, mostly the same objects."""
+        number = len(former)
+        if len(given) < number:
+            return Instances(given, cluster)
+        same = list(map(operator.is_, former, given))
+        changed = [row for row, is_same in enumerate(same) if not is_same]
+        if 2 * len(changed) > number:
+            return Instances(given, cluster)
+        new = Instances([*(given[row] for row in changed), *given[number:]], cluster)
+        twin = copy.copy(self)
+        for name in self._COLUMNS:
+            values, column = getattr(new, name), getattr(self, name).copy()
+            column[..., changed] = values[..., : len(changed)]
+            setattr(twin, name, np.concatenate([column, values[..., len(changed) :]], axis=-1))
+        return twin
+
     def extend(self, more: "Instances") -> None:
         """Append the rows of `more`."""
         for name in self._COLUMNS:
             joined = np.concatenate([getattr(self, name), getattr(more, name)], axis=-1)
             setattr(self, name, joined)
+
+
+class KeptColumns:
+    """Follows descriptions of one cluster, whose instances are mostly the same objects."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Sequence[Instance], Instances] | None = None
+
+    def of(self, cluster: Cluster) -> Instances:
+        """Return the columns of the instances; the caller may extend them."""
+        given, last = cluster.instances, self._last
+        if cluster.utilisation:  # every row may be another
+            return Instances(given, cluster)
+        found = (
+            Instances(given, cluster)
+            if last is None
+            else last[1].following(last[0], given, cluster)
+        )
+        self._last = given, found
+        return copy.copy(found)
 
 
 def _by_instance(which: np.ufunc, sizes: Floats, numbers: Floats) -> Floats:
@@ -131,7 +171,13 @@ _BY_NODE = (
 class State:
     """The nodes of all instances. Steps (`add_primary` and the like) change it without any check."""
 
-    def __init__(self, cluster: Cluster, exclusion_tags: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        exclusion_tags: Sequence[str] = (),
+        kept: KeptColumns | None = None,
+    ) -> None:
+        """`kept` has columns of an earlier description."""
         self.groups: tuple[Group, ...] = tuple(cluster.groups)
         self.nodes: tuple[Node, ...] = tuple(cluster.nodes)
         self.names = [one.name for one in cluster.instances]
@@ -141,7 +187,7 @@ class State:
         self.memo: dict[int, Any] = {}
         """The facts of `small` about instances, by their `id`; copies share it."""
         self._read_nodes(self.nodes)
-        self.instances = Instances(cluster.instances, cluster)
+        self.instances = (kept or KeptColumns()).of(cluster)
         self.primary, self.secondary = self._places(cluster.instances)
         self.tags = TagRules(cluster, self.primary, exclusion_tags)
         self._settle()

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from ganeti.config.fill import recovery_of
-from ganeti.config.snapshot import Snapshot
-from ganeti.daemons.watched import differing_instances, is_listed_anew
+from ganeti.config.snapshot import Snapshot, differing_instances
+from ganeti.daemons.watched import is_listed_anew
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance
 from ganeti.model.recovery import NodeState, Recovery

@@ -1,30 +1,24 @@
 """The allocator's message from the configuration and the reports of nodes (seed 004, S164-S167, X14)."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
-
-import msgspec
 
 from ganeti.base.errors import RpcError
 from ganeti.base.kept_results import KeptResults
 from ganeti.config.fill import filled_ipolicy, filled_ndparams, is_exclusive
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import storage_unit
-from ganeti.model import wire
 from ganeti.model.disk_templates import StorageUnit
-from ganeti.model.names import AdminState
-from ganeti.model.objects import Cluster, Instance, Node, NodeGroup
+from ganeti.model.objects import Cluster, Node, NodeGroup
 from ganeti.model.params import IPOLICY_DEFAULTS
 from ganeti.protocols import iallocator
 from ganeti.rpc.procedures.host import NodeInfo
-from ganeti.units.demand import Demand
+from ganeti.units.instance_texts import InstanceTexts
 from ganeti.units.node_choice import minus_reserved
 from ganeti.units.node_data import NodeReports
 from ganeti.units.placements import Placement
-from ganeti.units.services import InstanceText, Services
+from ganeti.units.services import Services
 
 Message = dict[str, Any]
 """Of its instances most are `msgspec.Raw`."""
@@ -60,10 +54,10 @@ async def cluster_message(
     placements = services.placements
     snapshot = ctx.snapshot
     known = _Known(snapshot, reports, placements.since(reports.mark), placements.pending())
-    make = partial(_message, known, request, template, ignore_policy=ignore_policy)
+    make = partial(_message, known, request, template, services, ignore_policy=ignore_policy)
     if len(snapshot.instances) <= INSTANCES_AT_ONCE:
-        return make(services.instance_messages)
-    return await asyncio.to_thread(make, services.instance_messages)
+        return make()
+    return await asyncio.to_thread(make)
 
 
 class _Known(NamedTuple):
@@ -80,14 +74,13 @@ def _message(
     known: _Known,
     request: Message,
     template: str,
-    kept: KeptResults[Instance, InstanceText],
+    services: Services,
     *,
     ignore_policy: bool,
 ) -> Message:
     snapshot = known.snapshot
-    by_name = {one.name: one for one in snapshot.instances.values()}
-    texts = kept.of(by_name, lambda _name, one: _instance(snapshot, one), snapshot.cluster)
-    instances: dict[str, object] = {name: one.text for name, one in texts.items()}
+    texts = services.instance_texts.of(snapshot)
+    instances: dict[str, object] = dict(texts.texts)
     for placement in known.pending:
         instances.setdefault(placement.name, placement.message)
     cluster = snapshot.cluster
@@ -102,31 +95,30 @@ def _message(
             group.uuid: _group(cluster, group, ignore_policy=ignore_policy)
             for group in snapshot.groups.values()
         },
-        _nodes(known, template, texts),
+        _nodes(known, template, texts, services.node_messages),
         instances,
         request,
     )
 
 
-def _nodes(known: _Known, template: str, texts: Mapping[str, InstanceText]) -> dict[str, Message]:
+def _nodes(
+    known: _Known, template: str, texts: InstanceTexts, kept: KeptResults[Node, Message]
+) -> dict[str, Message]:
     """Return every node; a node without a report counts as offline."""
     (snapshot, reports, taken, _pending), nodes = known, {}
-    unit = storage_unit(snapshot.cluster, template)
-    memory, of_running = Counter[str](), Counter[str]()
-    for instance in snapshot.instances.values():
-        text = texts[instance.name]
-        memory[instance.primary_node] += text.memory
-        of_running[instance.primary_node] += text.memory if text.is_up else 0
-    for node in snapshot.nodes.values():
+    cluster, groups = snapshot.cluster, snapshot.groups
+    unit = storage_unit(cluster, template)
+    configured = kept.of(snapshot.nodes, lambda _uuid, node: _node(snapshot, node), cluster, groups)
+    exclusive = {uuid: is_exclusive(cluster, group) for uuid, group in groups.items()}
+    for uuid, node in snapshot.nodes.items():
         answer = reports.answers.get(node.uuid)
         if node.offline or answer is None or isinstance(answer, RpcError):
             live: Message = {"offline": True}
         else:
-            info = minus_reserved(answer, reports.snapshot, node, taken)
-            exclusive = is_exclusive(snapshot.cluster, snapshot.groups[node.group])
-            live = _live(info, unit, exclusive=exclusive)
-        sums = {"i_pri_memory": memory[node.uuid], "i_pri_up_memory": of_running[node.uuid]}
-        nodes[node.name] = {**_node(snapshot, node), **sums, **live}
+            info = minus_reserved(answer, reports.snapshot, node, taken) if taken else answer
+            live = _live(info, unit, exclusive=exclusive[node.group])
+        sums = {"i_pri_memory": texts.memory[uuid], "i_pri_up_memory": texts.up_memory[uuid]}
+        nodes[node.name] = {**configured[uuid], **sums, **live}
     return nodes
 
 
@@ -141,19 +133,6 @@ def _group(cluster: Cluster, group: NodeGroup, *, ignore_policy: bool) -> Messag
         "ipolicy": ipolicy,
         "tags": list(group.tags),
     }
-
-
-def _instance(snapshot: Snapshot, instance: Instance) -> InstanceText:
-    is_up = instance.admin_state is AdminState.UP
-    demand = Demand.of(snapshot.cluster, instance)
-    message = {
-        **demand.message(),
-        "admin_state": instance.admin_state,
-        "admin_state_source": instance.admin_state_source,
-        "should_run": is_up,
-        "nodes": [snapshot.nodes[uuid].name for uuid in instance.all_nodes],
-    }
-    return InstanceText(msgspec.Raw(wire.encode(message)), demand.memory, is_up)
 
 
 def _node(snapshot: Snapshot, node: Node) -> dict[str, Any]:

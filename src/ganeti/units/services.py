@@ -2,9 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
-
-import msgspec
+from typing import Any, Protocol
 
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, PrereqError
@@ -13,7 +11,7 @@ from ganeti.base.kept_results import KeptResults
 from ganeti.config.config import Config
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.fencing import PowerStatus
-from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.model.objects import Node, NodeUuid
 from ganeti.query.execute import QueryExecutor
 from ganeti.recovery.power import Power
 from ganeti.recovery.status import RecoveryStatus
@@ -21,6 +19,7 @@ from ganeti.rpc.hook_reports import HookReports
 from ganeti.rpc.procedures.hooks import HookDirectory
 from ganeti.store.backends import ServerFault
 from ganeti.units.calls import Rpc
+from ganeti.units.instance_texts import KeptTexts
 from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 
@@ -75,16 +74,6 @@ class BuiltInAllocator(Protocol):
     ) -> list[tuple[str, str]]:
         """Return why the nodes that are not among `chosen` were not chosen: (node, reason)."""
         ...
-
-
-class InstanceText(NamedTuple):
-    """An instance in the form of allocators; encoded, it needs a tenth of the memory."""
-
-    text: msgspec.Raw
-    memory: int
-    """MiB."""
-    is_up: bool
-    """It should run."""
 
 
 async def no_faults() -> Sequence[ServerFault]:
@@ -198,8 +187,9 @@ class Services:
     """Reads the hooks of the master's node; None: its node daemon is queried."""
     hook_reports: HookReports = field(default_factory=HookReports)
     """The reports about hooks that nodes attach to their answers."""
-    instance_messages: KeptResults[Instance, InstanceText] = field(default_factory=KeptResults)
-    """Instances in the form of allocators."""
+    instance_texts: KeptTexts = field(default_factory=KeptTexts)
+    node_messages: KeptResults[Node, dict[str, Any]] = field(default_factory=KeptResults)
+    """Nodes in the form of allocators, as they are configured."""
     node_data: NodeData = field(default_factory=NodeData)
     built_in: BuiltInAllocator | None = None
     """None: every allocator is a program."""

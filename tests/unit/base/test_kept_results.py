@@ -37,8 +37,9 @@ def test_object_that_was_missing_once_is_computed_again() -> None:
 
 
 def test_nothing_is_kept_for_another_dependency() -> None:
-    kept, make, one, first = KeptResults[list[str], str](), Counted(), ["a"], object()
+    kept, make, one, first, second = KeptResults[list[str], str](), Counted(), ["a"], [1], [2]
+    kept.of({"1": one}, make, first, second)
+    kept.of({"1": one}, make, first, second)
+    kept.of({"1": one}, make, first, [2])
     kept.of({"1": one}, make, first)
-    kept.of({"1": one}, make, first)
-    kept.of({"1": one}, make, object())
-    assert make.made == ["1", "1"]
+    assert make.made == ["1", "1", "1"]

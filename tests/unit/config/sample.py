@@ -1,10 +1,13 @@
 """A small cluster as data, and a store that has it."""
 
+from dataclasses import replace
+from random import Random
+
 import msgspec
 
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
-from ganeti.config.transaction import put_row
+from ganeti.config.transaction import Draft, put_row
 from ganeti.model.objects import (
     Cluster,
     Disk,
@@ -22,6 +25,7 @@ from ganeti.simulation.faulty_store import FaultyStore, MemoryDisk
 from ganeti.simulation.virtual_time import LoopClock
 from ganeti.store.backend import become_master
 from ganeti.store.interface import Lease, Transaction
+from tests.support.predictable import FrozenClock
 
 CLUSTER_UUID = "00000000-0000-4000-9000-000000000001"
 GROUP = GroupUuid("00000000-0000-4000-9000-00000000000a")
@@ -92,6 +96,20 @@ def sample_snapshot(instances: int = 0) -> Snapshot:
         groups=[sample_group()],
         instances=[sample_instance(number) for number in range(1, instances + 1)],
     )
+
+
+def changed_sample(snapshot: Snapshot, random: Random) -> Snapshot:
+    """The next snapshot: an instance is added, replaced or removed."""
+    draft = Draft(snapshot, FrozenClock())
+    number = random.randrange(1, 9)
+    present = snapshot.instances.get(sample_instance(number).uuid)
+    if present is None:
+        draft.put(sample_instance(number))
+    elif random.random() < 0.3:
+        draft.remove(present)
+    else:
+        draft.put(msgspec.structs.replace(present, tags=(f"t{random.random()}",)))
+    return replace(draft.finish()[0], position=snapshot.position + 1)
 
 
 async def store_with(*objects: Stored, disk: MemoryDisk | None = None) -> tuple[FaultyStore, Lease]:

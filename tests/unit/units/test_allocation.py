@@ -13,7 +13,7 @@ from ganeti.model.opcodes.instance import OpInstanceRemove, OpInstanceShutdown, 
 from ganeti.model.opcodes.test import OpTestAllocator
 from ganeti.rpc.procedures.programs import AllocatorOutput
 from ganeti.simulation.nodes.state import hail
-from ganeti.units import allocator_message
+from ganeti.units import allocator_message, instance_texts
 from tests.support.fake_rpc import Fault
 from tests.support.units_cluster import GROUP, NODES, Master, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
@@ -288,13 +288,13 @@ async def test_messages_of_instances_are_kept_beside_the_loop(
     one = master.instance("web1.example.com")
     await master.change(lambda draft: draft.put(replace(one, tags=("new",))))
     seen: list[str] = []
-    real = allocator_message._instance
+    real = instance_texts._instance
 
     def counted(snapshot: Any, instance: Any) -> Any:
         seen.append(instance.name)
         return real(snapshot, instance)
 
-    monkeypatch.setattr(allocator_message, "_instance", counted)
+    monkeypatch.setattr(instance_texts, "_instance", counted)
     await question(master)
     assert seen == [one.name]
 

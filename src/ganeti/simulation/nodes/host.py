@@ -106,7 +106,7 @@ class HostCalls(NodeState):
         used = sum([guest.spec.memory for guest in self.guests.values()])
         return NodeInfo(
             memory_total=self.memory,
-            memory_free=self.memory - used,
+            memory_free=max(self.memory - used, 0),
             memory_node=0,
             cpu_total=self.cpus,
             cpu_nodes=1,
@@ -115,7 +115,7 @@ class HostCalls(NodeState):
             boot_id=self.boot_id,
             time=self.time,
             storage=[
-                StorageSpace(unit=unit, total=place.total, free=place.free)
+                StorageSpace(unit=unit, total=place.total, free=max(place.free, 0))
                 for unit, place in self._units(args.storage)
             ],
             hypervisor_versions={
