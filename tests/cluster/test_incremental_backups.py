@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -137,3 +138,49 @@ def test_damaged_backup_is_named_and_the_others_remain(
     cluster.ok("gnt-backup", "restore", "-f", "--point", first, short)
     assert digests(disks) == before
     cluster.ok("gnt-instance", "remove", "-f", short)
+
+
+@pytest.mark.requirement("A64", "G11")
+def test_backup_is_mounted_and_nothing_of_it_remains(
+    cluster: LocalCluster, new_name: NewName, tmp_path: Path
+) -> None:
+    short = new_name()
+    install_os(cluster, short, ["create", "verify"])
+    add(cluster, short, short)
+    name = cluster.value("instance", short, "name")
+    disks = disks_of(cluster, 1, short)
+    change(disks[0], [1, 3])
+    first, _ = save(cluster, "-n", "node2", short)
+    state = digests(disks)
+    change(disks[0], [2])
+    save(cluster, short)
+    elsewhere = cluster.run("gnt-backup", "mount", short, node=3)
+    assert elsewhere.status == 1
+    assert f"this node has no backups of {short}" in elsewhere.err
+    with cluster.in_background("gnt-backup", "mount", "--point", first, short, node=2) as mounted:
+        assert mounted.stdout is not None
+        told = [mounted.stdout.readline() for _ in range(3)]
+        assert told[0].startswith(f"Backup {first} of {name} can be read here")
+        uris = [line.split(": ")[1].strip() for line in told[1:]]
+        socket = Path(uris[0].partition("socket=")[2])
+        assert socket.parent.stat().st_mode & 0o777 == 0o700
+        place = backups_of(cluster, 2, name)
+        for file in place.iterdir():
+            file.unlink()
+        for number, uri in enumerate(uris):
+            copy = tmp_path / str(number)
+            subprocess.run(
+                ["qemu-img", "convert", "-f", "raw", "-O", "raw", uri, str(copy)], check=True
+            )
+            assert digests([copy]) == state[number : number + 1]
+        children = Path(f"/proc/{mounted.pid}/task/{mounted.pid}/children").read_text().split()
+        facts = dict(
+            line.split(":", 1) for line in Path(f"/proc/{children[0]}/status").read_text().splitlines()
+        )  # fmt: skip
+        assert facts["Uid"].split()[0] != "0"
+        assert facts["NoNewPrivs"].strip() == "1"
+        assert int(facts["CapEff"], 16) == 0
+        mounted.send_signal(signal.SIGINT)
+        assert mounted.wait(30) == 0
+        assert not socket.parent.exists()
+        assert not Path(f"/proc/{children[0]}").exists()

@@ -96,11 +96,11 @@ class LocalCluster:
         return done.err
 
     @contextlib.contextmanager
-    def in_background(self, *argv: str) -> Iterator["subprocess.Popen[str]"]:
+    def in_background(self, *argv: str, node: int = 1) -> Iterator["subprocess.Popen[str]"]:
         """A command that runs beside the test, and is ended with it."""
         with subprocess.Popen(
-            self.node(1).words([*argv]),
-            env=self.environment(1),
+            self.node(node).words([*argv]),
+            env=self.environment(node),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

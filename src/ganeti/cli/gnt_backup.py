@@ -1,6 +1,8 @@
 """gnt-backup: exports of instances."""
 
 import argparse
+import os
+import sys
 from typing import Any, NoReturn
 
 from ganeti.base.errors import InputError
@@ -188,6 +190,29 @@ def list_points(args: argparse.Namespace) -> int:
     """
     filter_ = both(wanted_filter("instance", args.names, None), wanted_filter("", [], args.filter))
     return print_list(args, BACKUP_KIND, filter_)
+
+
+@table.command(
+    "mount",
+    Argument("instance", "name of the instance, which need not exist any more", completion="instance"),
+    option("--point", metavar="BACKUP", help="the backup; default: the last one"),
+    option("--target", metavar="DIRECTORY", completion="file", help="directory for backups on this node; default: the one that has backups of the instance"),
+)  # fmt: skip
+def mount(args: argparse.Namespace) -> int:
+    """Serve the disks of an incremental backup on this node, read-only, until Ctrl-C.
+
+    The command runs as root on the node that has the backup; 'gnt-backup points' on the master shows which one that is. It needs
+    no master. The disks can be read by NBD at a socket that only root can reach. The command prints how to mount their
+    file systems, for single files, and how to copy a whole disk.
+
+    Each piece of an image is compared with its SHA-256 before a byte of it is shown; a damaged piece is an error of
+    the read, and the command names it. The images are read by a process of its own without privileges. A file system
+    of a guest can attack the kernel that mounts it: guestmount reads it in a virtual machine. A backup that is removed
+    meanwhile can still be read.
+    """
+    words = [sys.executable, "-P", "-m", "ganeti.node.backups.mount"]
+    words += [f"--{name}={value}" for name in ("point", "target") if (value := getattr(args, name))]
+    os.execv(words[0], [*words, "--", args.instance])  # noqa: S606 - a program of this project
 
 
 add_schedule(table)

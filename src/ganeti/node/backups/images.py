@@ -237,6 +237,7 @@ class ImageReader:
 
     image: Image
     descriptor: int
+    kept: int = KEPT_PIECES
     layout: Layout = field(init=False)
     _pieces: dict[int, bytes] = field(default_factory=dict, init=False)
     _directory: Table = field(init=False)
@@ -270,7 +271,7 @@ class ImageReader:
     def _piece(self, number: int) -> bytes:
         found = self._pieces.pop(number, None)
         if found is None:
-            while len(self._pieces) >= KEPT_PIECES:
+            while len(self._pieces) >= self.kept:
                 del self._pieces[next(iter(self._pieces))]
             found = self.checked_piece(number)
         self._pieces[number] = found
@@ -330,15 +331,29 @@ class Chain:
         for region in range(clusters(self.size, REGION)):
             begin = region * REGION
             length = min(REGION, self.size - begin)
-            tables = [
-                (layer, table)
-                for layer in self.layers
-                if (table := layer.table(region)) is not None
-            ]
+            tables = self._tables(region)
             if tables:
                 yield from _region(begin, clusters(length, CLUSTER), tables)
             else:
                 yield Extent(begin, length)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return any bytes of the disk; HostError if an image of them is damaged."""
+        found, end = list[bytes | memoryview](), offset + length
+        while offset < end:
+            region, at = divmod(offset, REGION)
+            number, within = divmod(at, CLUSTER)
+            part = min(CLUSTER - within, end - offset)
+            one = _cluster(offset - within, number, self._tables(region))
+            found.append(one.layer.read(one.at + within, part) if one.layer else bytes(part))
+            offset += part
+        return b"".join(found)
+
+    def _tables(self, region: int) -> list[tuple[ImageReader, Table]]:
+        """Return the tables of a region that the images have."""
+        return [
+            (layer, table) for layer in self.layers if (table := layer.table(region)) is not None
+        ]
 
     def pieces(self, size: int) -> Pieces:
         """Yield the whole disk, and zeros up to `size`."""
@@ -404,15 +419,23 @@ def open_image(directory: int, image: Image) -> int:
 
 @contextlib.contextmanager
 def open_chain(
-    directory: int, point: Manifest, disk: str, known: Mapping[str, Manifest]
+    directory: int,
+    point: Manifest,
+    disk: str,
+    known: Mapping[str, Manifest],
+    *,
+    kept: int = KEPT_PIECES,
 ) -> Iterator[Chain]:
-    """Open all images of a disk. What is open stays readable, whatever happens to the names."""
+    """Open all images of a disk. What is open stays readable, whatever happens to the names.
+
+    `kept` pieces of each image stay in memory.
+    """
     with contextlib.ExitStack() as opened:
         layers = []
         for image in chain_of(point, disk, known):
             descriptor = open_image(directory, image)
             opened.callback(os.close, descriptor)
-            layers.append(ImageReader(image, descriptor))
+            layers.append(ImageReader(image, descriptor, kept))
         yield Chain(layers, layers[0].image.size)
 
 

@@ -1,32 +1,20 @@
-"""A client of QEMU's NBD server at a local socket: what has changed, and the data.
-
-Source: `doc/proto.md` of NBD: fixed newstyle negotiation, structured replies, metadata contexts.
-"""
+"""A client of QEMU's NBD server at a local socket: what has changed, and the data."""
 
 import socket
 import struct
 from collections.abc import Iterator
 
 from ganeti.base.errors import HostError
+from ganeti.protocols import nbd
+from ganeti.protocols.nbd import ChunkKind, Command, Export, Option, Reply
 from ganeti.protocols.qcow2 import CLUSTER
 
 ANSWER_S = 120.0
 """The longest time for an answer: the storage of the disk may be slow."""
 STATUS_BYTES = 1 << 30
-_GREETING = struct.Struct(">8s8sH")
-_OPTION, _REPLY = struct.Struct(">8sII"), struct.Struct(">QIII")
-_REQUEST, _CHUNK = struct.Struct(">IHHQQI"), struct.Struct(">IHHQI")
-_OPTION_MAGIC, _REPLY_MAGIC = b"IHAVEOPT", 0x3E889045565A9
-_REQUEST_MAGIC, _CHUNK_MAGIC = 0x25609513, 0x668E33EF
-_GO, _STRUCTURED, _SET_CONTEXT = 7, 8, 10
-_ACK, _INFO, _CONTEXT, _ERROR_REPLY = 1, 3, 4, 1 << 31
-_READ, _TRIM, _STATUS = 0, 4, 7
-_SIMPLE = struct.Struct(">IIQ")
-_SIMPLE_MAGIC, _CAN_TRIM = 0x67446698, 1 << 5
 FORGET_BYTES = 4 << 20
 """Data that is read before QEMU may forget it: each time costs an answer."""
-_DATA, _HOLE, _STATUS_CHUNK, _ERROR_CHUNK = 1, 2, 5, 1 << 15
-_DONE, _LIMIT = 1, 1 << 20
+_LIMIT = 1 << 20
 _DIRTY = 1
 _ZERO = 2
 ALLOCATION = "base:allocation"
@@ -65,40 +53,42 @@ class NbdReader:
         self._socket.close()
 
     def _negotiate(self, export: str) -> None:
-        magic, options, _flags = _GREETING.unpack(self._exactly(_GREETING.size))
-        if (magic, options) != (b"NBDMAGIC", _OPTION_MAGIC):
+        magic, options, _flags = nbd.GREETING.unpack(self._exactly(nbd.GREETING.size))
+        if (magic, options) != (nbd.GREETING_MAGIC, nbd.OPTION_MAGIC):
             raise HostError("QEMU's NBD server did not greet")
-        self._send(struct.pack(">I", 3))
-        self._option(_STRUCTURED, b"")
+        self._send(struct.pack(">I", nbd.FIXED_NEWSTYLE | nbd.NO_ZEROES))
+        self._option(Option.STRUCTURED, b"")
         name = export.encode()
         context = self._context.encode()
         words = struct.pack(">I", len(name)) + name + struct.pack(">II", 1, len(context)) + context
-        if not any(kind == _CONTEXT for kind, _ in self._option(_SET_CONTEXT, words)):
+        if not any(kind == Reply.CONTEXT for kind, _ in self._option(Option.SET_CONTEXT, words)):
             raise HostError(f"QEMU does not report {self._context}")
-        found = self._option(_GO, struct.pack(">I", len(name)) + name + struct.pack(">H", 0))
+        found = self._option(Option.GO, struct.pack(">I", len(name)) + name + struct.pack(">H", 0))
         exports = [
             struct.unpack_from(">QH", data, 2)
             for kind, data in found
-            if kind == _INFO and data[:2] == b"\0\0"
+            if kind == Reply.INFO and data[:2] == b"\0\0"
         ]
         if len(exports) != 1 or exports[0][0] < self._size:
             sizes = [size for size, _ in exports]
             raise HostError(f"QEMU shows a disk of {sizes} bytes instead of {self._size}")
-        self._can_forget = self._can_forget and bool(exports[0][1] & _CAN_TRIM)
+        self._can_forget = self._can_forget and bool(exports[0][1] & Export.CAN_TRIM)
 
     def _option(self, option: int, data: bytes) -> list[tuple[int, bytes]]:
-        self._send(_OPTION.pack(_OPTION_MAGIC, option, len(data)) + data)
+        self._send(nbd.OPTION.pack(nbd.OPTION_MAGIC, option, len(data)) + data)
         replies = list[tuple[int, bytes]]()
         while True:
-            magic, asked, kind, length = _REPLY.unpack(self._exactly(_REPLY.size))
-            if magic != _REPLY_MAGIC or asked != option or length > _LIMIT:
+            magic, asked, kind, length = nbd.OPTION_REPLY.unpack(
+                self._exactly(nbd.OPTION_REPLY.size)
+            )
+            if magic != nbd.OPTION_REPLY_MAGIC or asked != option or length > _LIMIT:
                 raise HostError("QEMU's NBD server gave no valid answer")
             reply = self._exactly(length)
-            if kind & _ERROR_REPLY:
+            if kind & Reply.ERROR:
                 raise HostError(
                     f"QEMU's NBD server refused: {reply.decode(errors='replace')[:200]}"
                 )
-            if kind == _ACK:
+            if kind == Reply.ACK:
                 return replies
             replies.append((kind, reply))
 
@@ -131,10 +121,10 @@ class NbdReader:
     def _status(self) -> Iterator[tuple[int, int, int]]:
         offset = 0
         while offset < self._size:
-            self._request(_STATUS, offset, min(STATUS_BYTES, self._size - offset))
+            self._request(Command.STATUS, offset, min(STATUS_BYTES, self._size - offset))
             begin = offset
             for kind, data in self._chunks():
-                if kind == _STATUS_CHUNK:
+                if kind == ChunkKind.STATUS:
                     for length, flags in struct.iter_unpack(">II", data[4:]):
                         part = min(length, self._size - offset)
                         if part > 0:
@@ -150,12 +140,12 @@ class NbdReader:
         if offset != self._read_to or offset - self._forgotten >= FORGET_BYTES:
             self._forget()
             self._forgotten = offset
-        self._request(_READ, offset, len(room))
+        self._request(Command.READ, offset, len(room))
         filled = 0
         for kind, data in self._chunks(room, offset):
-            if kind == _DATA:
+            if kind == ChunkKind.DATA:
                 filled += len(data)
-            elif kind == _HOLE:
+            elif kind == ChunkKind.HOLE:
                 at, length = struct.unpack(">QI", data)
                 room[at - offset : at - offset + length] = bytes(length)
                 filled += length
@@ -171,32 +161,38 @@ class NbdReader:
         length = self._read_to - self._forgotten
         if not self._can_forget or length <= 0:
             return
-        self._request(_TRIM, self._forgotten, length)
-        magic, error, handle = _SIMPLE.unpack(self._exactly(_SIMPLE.size))
-        if magic == _SIMPLE_MAGIC and handle == self._handle:
+        self._request(Command.TRIM, self._forgotten, length)
+        magic, error, handle = nbd.SIMPLE.unpack(self._exactly(nbd.SIMPLE.size))
+        if magic == nbd.SIMPLE_MAGIC and handle == self._handle:
             self._can_forget = not error
             return
         # An error may come as a chunk of a structured answer, which is longer.
-        head = _SIMPLE.pack(magic, error, handle) + self._exactly(_CHUNK.size - _SIMPLE.size)
-        magic, flags, kind, handle, length = _CHUNK.unpack(head)
-        if (magic, handle) != (_CHUNK_MAGIC, self._handle) or length > _LIMIT or not flags & _DONE:
+        head = nbd.SIMPLE.pack(magic, error, handle) + self._exactly(
+            nbd.CHUNK.size - nbd.SIMPLE.size
+        )
+        magic, flags, kind, handle, length = nbd.CHUNK.unpack(head)
+        if (
+            (magic, handle) != (nbd.CHUNK_MAGIC, self._handle)
+            or length > _LIMIT
+            or not flags & nbd.CHUNK_DONE
+        ):
             raise HostError("QEMU's NBD server gave no valid answer")
         self._exactly(length)
-        self._can_forget = not kind & _ERROR_CHUNK
+        self._can_forget = not kind & ChunkKind.ERROR
 
     def _request(self, kind: int, offset: int, length: int) -> None:
         self._handle += 1
-        self._send(_REQUEST.pack(_REQUEST_MAGIC, 0, kind, self._handle, offset, length))
+        self._send(nbd.REQUEST.pack(nbd.REQUEST_MAGIC, 0, kind, self._handle, offset, length))
 
     def _chunks(
         self, room: memoryview | None = None, begin: int = 0
     ) -> Iterator[tuple[int, bytes | memoryview]]:
         """Yield the chunks of the answer; data is in the buffer."""
         while True:
-            magic, flags, kind, handle, length = _CHUNK.unpack(self._exactly(_CHUNK.size))
-            if magic != _CHUNK_MAGIC or handle != self._handle:
+            magic, flags, kind, handle, length = nbd.CHUNK.unpack(self._exactly(nbd.CHUNK.size))
+            if magic != nbd.CHUNK_MAGIC or handle != self._handle:
                 raise HostError("QEMU's NBD server gave no valid answer")
-            if kind == _DATA and room is not None:
+            if kind == ChunkKind.DATA and room is not None:
                 (at,) = struct.unpack(">Q", self._exactly(8))
                 part = room[at - begin : at - begin + length - 8]
                 if at < begin or len(part) != length - 8:
@@ -207,13 +203,13 @@ class NbdReader:
                 if length > _LIMIT:
                     raise HostError("QEMU's NBD server gave no valid answer")
                 data = self._exactly(length)
-                if kind & _ERROR_CHUNK:
+                if kind & ChunkKind.ERROR:
                     raise HostError(
                         "QEMU has lost the disk's old content of this moment: the guest overwrote more than the node"
                         " could keep, or the disk failed"
                     )
                 yield kind, data
-            if flags & _DONE:
+            if flags & nbd.CHUNK_DONE:
                 return
 
     def _send(self, data: bytes) -> None:
