@@ -21,6 +21,10 @@ from ganeti.simulation.trace import Event, Kind
 
 LEAST_S = 2 * BEAT_S + 0.5
 """After a disturbance, every node gets two heartbeats at least."""
+CONFIRMED_S = BEAT_S + 0.25
+"""New protection needs one heartbeat."""
+CONFIRMED_S = BEAT_S + 0.25
+"""New protection needs one heartbeat."""
 LOOK_S = 1.0
 _DISTURBING = (
     Kind.NODE_LOST,
@@ -54,17 +58,21 @@ class Pace:
     def follow(self, snapshot: Snapshot) -> None:
         """Take in a new configuration."""
         before, self._snapshot = self._snapshot, snapshot
-        if before is None or _matters(before, snapshot):
+        if before is None or _concerns_nodes(before, snapshot):
             self.disturb()
+        elif _must_be_confirmed(before, snapshot):
+            self.disturb(CONFIRMED_S)
 
-    def disturb(self) -> None:
-        """Let recovery's time go on."""
+    def disturb(self, least_s: float = LEAST_S) -> None:
+        """Let recovery's time go on, for so long at least."""
         self._world.recovery_time.go_on()
-        if self._looking is not None:
-            self._looking.cancel()
         # The next failure may happen in any moment between two heartbeats.
-        delay_s = LEAST_S + self._world.dice.random() * BEAT_S
-        self._looking = asyncio.get_running_loop().call_later(delay_s, self._look)
+        delay_s = least_s + self._world.dice.random() * BEAT_S
+        at = asyncio.get_running_loop().time() + delay_s
+        if self._looking is not None:
+            at = max(at, self._looking.when())
+            self._looking.cancel()
+        self._looking = asyncio.get_running_loop().call_at(at, self._look)
 
     def close(self) -> None:
         """Leave the time alone."""
@@ -123,12 +131,12 @@ class Pace:
         return is_away and found is not None and found.offline
 
 
-def _matters(before: Snapshot, now: Snapshot) -> bool:
-    """Return whether nodes must hear of a change: new protection must be confirmed, and other nodes may be watched."""
-    if (before.cluster, before.groups, before.nodes) != (now.cluster, now.groups, now.nodes):
-        return True
-    for uuid in differing_instances(before, now):
-        one = now.instances.get(uuid)
-        if one is not None and is_listed_anew(now, one):
-            return True
-    return False
+def _concerns_nodes(before: Snapshot, now: Snapshot) -> bool:
+    """Return whether other nodes may be watched, or others protect instances."""
+    return (before.cluster, before.groups, before.nodes) != (now.cluster, now.groups, now.nodes)
+
+
+def _must_be_confirmed(before: Snapshot, now: Snapshot) -> bool:
+    """Return whether a node must hear that an instance is protected now."""
+    instances = map(now.instances.get, differing_instances(before, now))
+    return any(one is not None and is_listed_anew(now, one) for one in instances)

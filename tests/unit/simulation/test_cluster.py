@@ -5,6 +5,7 @@ from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 from ganeti.simulation.cluster import SimulatedCluster
 from ganeti.simulation.example import configuration, instance_name, node_name
 from ganeti.simulation.trace import Kind
+from tests.unit.units.opcodes import create
 
 
 def cluster_of(nodes: int = 5, instances: int = 10, **more: object) -> SimulatedCluster:
@@ -57,6 +58,12 @@ def test_skipped_heartbeats_change_nothing() -> None:
         await cluster.finished(await cluster.submit(OpInstanceShutdown(instance_name=name)))
         await cluster.finished(await cluster.submit(OpInstanceStartup(instance_name=name)))
         await cluster.run_for(300)
+        for number in range(6):
+            op = create(f"new{number}.example.com", iallocator="hail", pnode=None, nics=[])
+            await cluster.finished(await cluster.submit(op))
+            await cluster.run_for(1 + 0.3 * number)
+        await cluster.run_for(60)
+        assert all(one.under_lease for one in cluster.snapshot.instances.values())
         cluster.fail_node(node_name(4))
         await cluster.run_for(600)
         cluster.return_node(node_name(4))
