@@ -10,11 +10,10 @@ node restarts: the node waits for the first call's work, or returns its result.
 """
 
 import asyncio
-import functools
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -49,11 +48,6 @@ class _RemoteError(msgspec.Struct, frozen=True):
     error: str
     message: str
     code: str = ""
-
-
-@functools.cache
-def _answer_type(procedure: Procedure[Any, Any]) -> type[Any]:
-    return msgspec.defstruct(f"{procedure.name}_answer", [("result", procedure.result)])
 
 
 class RpcClient:
@@ -172,7 +166,7 @@ class RpcClient:
     def _result(self, node: Node, procedure: Procedure[A, R], answer: Answer) -> R:
         if answer.status == 200:  # noqa: PLR2004 - OK
             try:
-                answered = msgspec.json.decode(answer.body, type=_answer_type(procedure))
+                answered = msgspec.json.decode(answer.body, type=procedure.answer)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
                 raise RpcUnknown(
                     node.name, f"{procedure.name}: its answer cannot be understood: {err}"

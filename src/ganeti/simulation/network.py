@@ -30,7 +30,7 @@ class Network:
 
     def passes(self, source: str, target: str) -> bool:
         """Return whether a message that is sent now arrives."""
-        if (source, target) in self._cut:
+        if self._cut and (source, target) in self._cut:
             return False
         return not self.loss or self.dice.random() >= self.loss
 

@@ -68,6 +68,10 @@ class _Call:
 class SimulationLoop(asyncio.BaseEventLoop):
     """Starts at 0 seconds, and jumps to the next timer; what is given to a thread is done at once."""
 
+    get_debug = staticmethod(
+        bool
+    )  # False; each future and task asks, and this is no call of Python
+
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0

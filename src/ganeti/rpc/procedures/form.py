@@ -2,7 +2,8 @@
 
 import enum
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from functools import cached_property
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -37,6 +38,11 @@ class Procedure(Generic[A, R_co]):
     changes: bool
     is_long: bool = False
     """Runs as a task of the node with a durable record, which outlives the node daemon (`node/tasks.py`)."""
+
+    @cached_property
+    def answer(self) -> type[Any]:
+        """Return the form of an answer with a result."""
+        return msgspec.defstruct(f"{self.name}_answer", [("result", self.result)])
 
     @property
     def lane(self) -> Lane:

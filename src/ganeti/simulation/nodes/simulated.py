@@ -68,6 +68,17 @@ GUARD_START_S = 2.0
 """Until the watchdog process first looks at the lease."""
 
 
+class _Named(msgspec.Struct):
+    name: str = ""
+
+
+class _About(msgspec.Struct):
+    """The instance of a call."""
+
+    instance_name: str = ""
+    instance: _Named | None = None
+
+
 @dataclass
 class _Work:
     """A changing call that is being carried out."""
@@ -315,8 +326,8 @@ class SimulatedNode(MirroredCalls, ModelNode):
     def begin(self, name: str, body: bytes, headers: Mapping[str, str]) -> asyncio.Task[Answer]:
         """Begin a changing call, which goes on if its caller is gone."""
         task = asyncio.get_running_loop().create_task(self.post(name, body, headers))
-        args = msgspec.json.decode(body or b"{}")
-        instance = args.get("instance_name") or (args.get("instance") or {}).get("name", "")
+        about = msgspec.json.decode(body or b"{}", type=_About)
+        instance = about.instance_name or (about.instance.name if about.instance else "")
         call = Call(int(headers.get(EPOCH_HEADER, "0")), key=headers.get(KEY_HEADER, ""))
         self.running[task] = _Work(f"{name} {call.key}", call, instance)
         task.add_done_callback(self.running.pop)
