@@ -100,7 +100,7 @@ class KvmDiskMoves(MovesDisks):
         if guest.record.is_incoming or guest.record.stopped_to_move:
             raise HypervisorError(f"a migration of {name} is not finished")
         status = await guest.status()
-        if status not in ("running", "paused"):
+        if status not in ("running", "paused", "prelaunch"):  # the last one: not resumed yet
             raise HypervisorError(f"{name} does not run: QEMU reports {status}")
         if read_only := [one.index for one in guest.instance.disks if one.mode != "rw"]:
             raise HypervisorError(
@@ -151,6 +151,8 @@ class KvmDiskMoves(MovesDisks):
             if not mirror.are_in_step(await mirror.jobs(guest.ask, move.disks)):
                 raise HypervisorError(f"the copies of the disks of {instance.name} are not in step")
             await mirror.unlimit(guest.ask, move.disks)
+            # Most of the copy may be only in the host's memory: the guest must not wait for that in its pause.
+            await asyncio.to_thread(_sync, move.paths)
             began = time.monotonic()
             # Both disks hold the same then, so the record decides which one is used, whatever fails.
             async with self.holding.paused(guest, PAUSE_LIMIT_S, first=self._follow) as held:
