@@ -1,5 +1,6 @@
 """The devices of a real guest, changed through the real commands in a cluster of real daemons."""
 
+import contextlib
 import re
 import socket
 
@@ -26,8 +27,9 @@ def hear(cluster: LocalCluster, command: str, pattern: str) -> None:
             console.connect(found[1])
             console.sendall(f"touch /run/quiet; {command}; echo e''nd\n".encode())
             text = b""
-            while not text.rstrip().endswith(b"end"):
-                text += console.recv(65536)
+            with contextlib.suppress(TimeoutError):  # it still boots
+                while not text.rstrip().endswith(b"end"):
+                    text += console.recv(65536)
         said.append(text.decode(errors="replace"))
         return re.search(pattern, said[-1]) is not None
 

@@ -27,6 +27,8 @@ from ganeti.hypervisor.kvm.network import tap_name
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from ganeti.node.instance_locks import InstanceLocks
+from ganeti.node.memory_policy import MemoryPolicy
 from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs, MigrationEnd
 from tests.support.node_certificates import Authority
 from tests.support.patience import patience
@@ -486,6 +488,53 @@ async def test_a_guest_without_the_driver_gets_no_memory(
         await node.driver.hotplug.set_memory(instance, 160)
     assert [one.memory for one in await node.driver.running()] == [96]
     assert await node.driver.hotplug.set_memory(instance, 80) == 80
+
+
+async def test_a_node_takes_memory_that_a_guest_does_not_use_and_gives_it_back(
+    nodes: list[Node], guest: Path, tmp_path: Path
+) -> None:
+    """The balloon driver reports what the guest uses; the guest moves with what it had."""
+    here, there = nodes
+    plain, system = installed(guest, tmp_path)
+    instance = msgspec.structs.replace(plain, memory=192)
+    await here.boot(instance, system)
+    free = 500
+
+    def policy_of(node: Node) -> MemoryPolicy:
+        drivers = {"kvm": node.driver}
+        return MemoryPolicy(
+            node.paths, drivers, InstanceLocks(), node_name=lambda: "n", free_mib=lambda: free
+        )
+
+    def configure(node: Node, goal: int) -> None:
+        node.paths.ssconf.mkdir(parents=True, exist_ok=True)
+        (node.paths.ssconf / "ssconf_memory_goals").write_text(f"n {goal}\n")
+        (node.paths.ssconf / "ssconf_memory_minimums").write_text(f"{instance.uuid} 64\n")
+
+    configure(here, 700)
+    used = None
+    for _ in range(150):
+        [amount] = await here.driver.shares.amounts(everyone=True)
+        if (used := amount.used) is not None:
+            break
+        await asyncio.sleep(0.2)
+    assert used is not None
+    assert 10 < used < 150
+    for _ in range(3):
+        await policy_of(here).step()
+    [listed] = await here.driver.running()
+    assert max(64, used) <= listed.memory < 192
+    assert listed.lowered is not None
+    assert (listed.lowered.before, listed.lowered.goal) == (192, 700)
+    await migrate(here, there, instance, {instance.disks[0].uuid: system})
+    [moved] = await there.driver.running()
+    assert (moved.memory, moved.lowered) == (listed.memory, listed.lowered)
+    free = 2000
+    configure(there, 700)
+    for _ in range(10):
+        await policy_of(there).step()
+    [back] = await there.driver.running()
+    assert (back.memory, back.lowered) == (192, None)
 
 
 async def test_what_fails_leaves_the_guest_and_the_host_as_they_were(

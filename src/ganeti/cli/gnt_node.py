@@ -178,6 +178,9 @@ def modify(args: argparse.Namespace) -> int:
 
     An offline node becomes online only if it answers, belongs to this cluster, has accepted the cluster's
     latest facts, and runs no instance that belongs on another node.
+
+    With --node-parameters memory_goal=MIB (also of a group or the cluster) the node keeps that much memory
+    free: it takes memory from its guests, down to their minmem and to what they use, and gives it back.
     """
     if args.offline and not args.force:
         _confirm_offline(args)

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from ganeti import __version__
 from ganeti.base.errors import GanetiError
 from ganeti.config.config import Config
-from ganeti.config.fill import cluster_hvparams
+from ganeti.config.fill import cluster_hvparams, filled_beparams, filled_ndparams
 from ganeti.config.offline_notifier import OfflineNotifier
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.cluster_params import CLUSTER_PARAMS
 from ganeti.model.data_collectors import collecting, format_lines
-from ganeti.model.objects import Node
+from ganeti.model.objects import Node, NodeUuid
 
 INTERVAL_S = 1.0
 """Minimum interval between two sets for a node."""
@@ -54,6 +54,7 @@ def ssconf_values(snapshot: Snapshot) -> dict[str, str]:
         "node_primary_ips": _lines(f"{node.name} {node.primary_ip}" for node in nodes),
         "node_secondary_ips": _lines(f"{node.name} {node.secondary_ip}" for node in nodes),
         "node_vm_capable": _lines(f"{node.name}={node.vm_capable}" for node in nodes),
+        **_memory_policy(snapshot),
         "nodegroups": _lines(f"{group.uuid} {group.name}" for group in groups),
         "offline_nodes": _lines(node.name for node in nodes if node.offline),
         "online_nodes": _lines(node.name for node in nodes if not node.offline),
@@ -70,6 +71,29 @@ def ssconf_values(snapshot: Snapshot) -> dict[str, str]:
     return values
 
 
+def _memory_policy(snapshot: Snapshot) -> dict[str, str]:
+    """Return the goals of nodes that take memory from guests, and the least memory of the instances there."""
+    goals = _memory_goals(snapshot)
+    names = {uuid: snapshot.nodes[uuid].name for uuid in goals}
+    least = (
+        (one.uuid, filled_beparams(snapshot, one)["minmem"])
+        for one in snapshot.instances.values()
+        if one.primary_node in goals
+    )
+    return {
+        "memory_goals": _lines(sorted(f"{names[uuid]} {goal}" for uuid, goal in goals.items())),
+        "memory_minimums": _lines(sorted(f"{uuid} {mib}" for uuid, mib in least)) if goals else "",
+    }
+
+
+def _memory_goals(snapshot: Snapshot) -> dict[NodeUuid, int]:
+    goals = {
+        node.uuid: filled_ndparams(snapshot, node)["memory_goal"]
+        for node in snapshot.nodes.values()
+    }
+    return {uuid: goal for uuid, goal in goals.items() if goal}
+
+
 def shows_the_same(former: Snapshot, snapshot: Snapshot) -> bool:
     """Return whether the files of both snapshots surely say the same; most changes do not concern them."""
     changed = snapshot.changed_since(former)
@@ -78,7 +102,7 @@ def shows_the_same(former: Snapshot, snapshot: Snapshot) -> bool:
         and former.groups is snapshot.groups
         and former.nodes is snapshot.nodes
     )
-    if changed is None or not is_basis_same:
+    if changed is None or not is_basis_same or _memory_goals(snapshot):
         return False
     before, now = former.instances, snapshot.instances
     return all(

@@ -71,6 +71,7 @@ async def _serve(
             background = [
                 asyncio.create_task(node.look_after_guests(), name="supervise guests"),
                 asyncio.create_task(node.measure(), name="measure"),
+                asyncio.create_task(node.keep_memory_free(), name="keep memory free"),
             ]
             log.info(
                 "serving at %s port %d (process %d)", args.bind_address or "*", port, os.getpid()

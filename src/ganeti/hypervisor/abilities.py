@@ -165,6 +165,31 @@ class MeasuresGuests(abc.ABC):
         """
 
 
+@dataclass(frozen=True, kw_only=True)
+class GuestAmount:
+    """The memory of a running guest, in MiB."""
+
+    uuid: str
+    name: str
+    memory: int
+    before: int
+    """What it had before the node took some of it, else `memory`."""
+    used: int | None = None
+    """What its own system uses, if it reports that."""
+
+
+class SharesMemory(abc.ABC):
+    """Takes memory from guests while their node has too little, and gives it back."""
+
+    @abc.abstractmethod
+    async def amounts(self, *, everyone: bool) -> Sequence[GuestAmount]:
+        """Return the guests that can change now; without `everyone` only those from which memory was taken."""
+
+    @abc.abstractmethod
+    async def set_share(self, uuid: str, memory: int, goal: int) -> None:
+        """Give a guest this memory; what it had before is recorded with the node's goal until it has that again."""
+
+
 class KeepsNvram(abc.ABC):
     """Keeps the memory of a guest's board while the guest is down: UEFI variables, a TPM's state."""
 
@@ -241,6 +266,7 @@ class Options:
     drills: BootsDrills | None = None
     faults: NoticesFaults | None = None
     figures: MeasuresGuests | None = None
+    shares: SharesMemory | None = None
     warm_up: WarmsUp | None = None
     upkeep: LooksAfterGuests | None = None
     adoption: AdoptsGuests | None = None

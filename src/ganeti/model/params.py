@@ -207,6 +207,13 @@ NODE_PARAMS = by_name(
         check=_at_least_one,
         is_upstream=False,
     ),
+    Param(
+        "memory_goal",
+        0,
+        "MiB that it keeps free by taking memory from guests, down to their minmem; 0 takes none",
+        check=_not_negative,
+        is_upstream=False,
+    ),
     Param("spindle_count", 1, "disks of the host", title="SpindleCount"),
     Param("exclusive_storage", False, "no two instances share a disk", title="ExclusiveStorage"),
     Param("ovs", False, "has an Open vSwitch", title="OpenvSwitch"),

@@ -9,7 +9,7 @@ from ganeti.base.call_programs import run_endable
 from ganeti.base.certificate_facts import node_identity, validity
 from ganeti.base.clock import BootClock, Clock
 from ganeti.base.errors import ConfigurationError
-from ganeti.base.paths import Paths
+from ganeti.base.paths import Paths, hostname
 from ganeti.base.process import run
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.guest_os.scripts import OsScripts
@@ -58,6 +58,7 @@ from ganeti.node.guest_faults import GuestFaults
 from ganeti.node.hooks import LocalHooks, NodeHooks
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.lease_files import LeaseFiles
+from ganeti.node.memory_policy import MemoryPolicy
 from ganeti.node.mirrored_disks import MirroredDisks
 from ganeti.node.offline import is_marked_offline, starting_nothing
 from ganeti.node.powercycle import host_powercycle
@@ -124,6 +125,13 @@ class NodeApplication:
         own.append(self._consoles.handlers())
         self._figures = Figures(paths, self._drivers, clock)
         own.append(self._figures.handlers())
+        self._memory_policy = MemoryPolicy(
+            paths,
+            self._drivers,
+            locks,
+            node_name=hostname,
+            free_mib=lambda: info.Host().memory()[1],
+        )
         own.append(HeartbeatRelay(paths).handlers())
         own.append(self.register.handlers())
         own.append(host_powercycle(paths, check_master).handlers())
@@ -149,6 +157,10 @@ class NodeApplication:
     async def measure(self) -> None:
         """Sample the figures of the node and its guests until cancelled."""
         await self._figures.run()
+
+    async def keep_memory_free(self) -> None:
+        """Take memory from guests, and give it back, until cancelled."""
+        await self._memory_policy.run()
 
     async def close(self) -> None:
         """Stop; programs of tasks continue to run."""

@@ -233,6 +233,21 @@ def test_info_shows_what_the_agent_in_the_guest_reports(master: FakeMaster, run:
     assert "addresses of lo" not in out
 
 
+def test_info_explains_memory_that_the_node_took(master: FakeMaster, run: Run) -> None:
+    memory = {"present": 640, "least": 512, "most": 1024, "lowered": None}
+    master.job(result={"cap1.peer": {**INFO["cap1.peer"], "memory": memory}})
+    _, out, _ = run(table, "info", "cap1.peer")
+    assert "  Memory of the running guest: \n    present: 640M\n    bounds: 512M to 1.0G\n" in out
+    assert "lowered" not in out
+    lowered = {"before": 1024, "since": 1795222502.6, "goal": 2048}
+    master.job(
+        result={"cap1.peer": {**INFO["cap1.peer"], "memory": {**memory, "lowered": lowered}}}
+    )
+    _, out, _ = run(table, "info", "cap1.peer")
+    why = "from 1.0G since 2026-11-21 00:55:02: its node keeps 2.0G free (memory_goal)"
+    assert f"    lowered: {why}\n" in out
+
+
 def test_info_looks_as_ever(master: FakeMaster, run: Run) -> None:
     master.job(result=INFO)
     code, out, _err = run(table, "show", "cap1.peer")

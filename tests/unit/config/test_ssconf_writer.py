@@ -93,6 +93,28 @@ def test_the_values_are_those_of_ganeti() -> None:
     assert "acpi=True" in values["hvparams_kvm"]
 
 
+async def test_nodes_with_a_memory_goal_know_the_minimum_of_their_guests() -> None:
+    """Each change of a minimum reaches them."""
+    plain = sample_snapshot(2)
+    assert (ssconf_values(plain)["memory_goals"], ssconf_values(plain)["memory_minimums"]) == (
+        "",
+        "",
+    )
+    config, nodes, distributor = await begin()
+    node = config.snapshot.nodes[NODES[0]]
+    await config.change(put(replace(node, ndparams={"memory_goal": 2048})))
+    await config.change(put(sample_instance(1, beparams={"minmem": 64})))
+    await asyncio.sleep(3)
+    latest = nodes.latest("node2.example.com")
+    uuid = sample_instance(1).uuid
+    assert latest["memory_goals"] == "node1.example.com 2048"
+    assert latest["memory_minimums"] == f"{uuid} 64"
+    await config.change(put(sample_instance(1, beparams={"minmem": 96})))
+    await asyncio.sleep(3)
+    assert nodes.latest("node2.example.com")["memory_minimums"] == f"{uuid} 96"
+    await distributor.close()
+
+
 @pytest.mark.requirement("F8", "S65")
 async def test_every_online_node_gets_the_latest_set_at_most_once_a_second() -> None:
     config, nodes, distributor = await begin()

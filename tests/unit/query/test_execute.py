@@ -18,6 +18,7 @@ from ganeti.query.live import LiveSource
 from ganeti.query.ordered import natural_key
 from ganeti.rpc.procedures.external import ProviderInfo
 from ganeti.rpc.procedures.figures import NodeFigures
+from ganeti.rpc.procedures.instances import Lowered
 from ganeti.simulation.virtual_time import LoopClock
 from tests.unit.query.cluster import (
     INSTANCE_UUIDS,
@@ -158,6 +159,16 @@ async def test_instances_show_their_state_where_it_is_known() -> None:
         [[0, "web2.example.com"], [0, "ERROR_down"], [3, None]],
         [[0, "web3.example.com"], [0, "ERROR_up"], [0, 64]],
         [[0, "web4.example.com"], [0, "ERROR_nodeoffline"], [4, None]],
+    ]
+
+
+async def test_memory_before_its_node_took_some_is_known_only_then() -> None:
+    lowered = msgspec.structs.replace(running(3), lowered=Lowered(before=128, since=1.0, goal=512))
+    nodes = FakeNodes({"node1": [running(1)], "node2": [lowered]})
+    found = await rows(executor(nodes), "instance", "name oper_ram_before")
+    assert [found[0], found[2]] == [
+        [[0, "web1.example.com"], [3, None]],
+        [[0, "web3.example.com"], [0, 128]],
     ]
 
 

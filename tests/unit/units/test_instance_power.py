@@ -21,6 +21,7 @@ from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.agent import AgentInfo
 from ganeti.rpc.procedures.figures import HistoryPart
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfoArgs
+from ganeti.rpc.procedures.instances import Lowered
 from ganeti.simulation.faulty_store import Crash, Refuse
 from ganeti.units.instance.query_data import MOST_AT_ONCE
 from tests.support.fake_rpc import Fault
@@ -386,6 +387,23 @@ async def test_all_about_an_instance_is_shown(master: Master) -> None:
     assert status.path == shown["disks"][0]["on_primary"]["path"]
     nic = NicView(*shown["nics"][0])
     assert (nic.link, nic.network_name) == ("br0", None)
+
+
+async def test_the_memory_of_a_running_guest_is_shown_with_what_its_node_took(
+    master: Master,
+) -> None:
+    uuid = await running(master)
+    query = OpInstanceQueryData(instances=[NAME], use_locking=True)
+    guest = master.world.node(1).guests[uuid]
+    guest.spec, guest.lowered = (
+        replace(guest.spec, memory=300),
+        Lowered(before=512, since=5, goal=99),
+    )
+    shown = succeeded(await master.run(query))[NAME]["memory"]
+    assert (shown["present"], shown["most"]) == (300, 512)
+    assert shown["lowered"] == {"before": 512, "since": 5, "goal": 99}
+    succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
+    assert succeeded(await master.run(query))[NAME]["memory"] is None
 
 
 @pytest.mark.requirement("A64")

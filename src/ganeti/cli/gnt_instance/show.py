@@ -48,6 +48,19 @@ def _guest(agent: dict[str, Any] | None) -> Tree | None:
     return found
 
 
+def _memory(found: dict[str, Any] | None) -> Tree | None:
+    """Return the memory of the running guest, its bounds, and why it was lowered; None if it does not run."""
+    if not found:
+        return None
+    bounds = f"{format_mib(found['least'])} to {format_mib(found['most'])}"
+    said: list[tuple[str, Any]] = [("present", format_mib(found["present"])), ("bounds", bounds)]
+    if lowered := found["lowered"]:
+        before, goal = format_mib(lowered["before"]), format_mib(lowered["goal"])
+        why = f"from {before} since {format_time(lowered['since'])}: its node keeps {goal} free (memory_goal)"
+        said.append(("lowered", why))
+    return said
+
+
 def _backend(own: dict[str, Any], actual: dict[str, Any]) -> Tree:
     return or_default(own, {**actual, "memory": actual.get("maxmem")})
 
@@ -136,6 +149,7 @@ INSTANCE_KIND = ObjectKind(
         shown("Creation time", "ctime", value=format_time),
         shown("Modification time", "mtime", value=format_time),
         shown("State", "config_state", "run_state", value=_state),
+        shown("Memory of the running guest", "memory", value=_memory, optional=True),
         shown("Template", "template", value=_template, optional=True),
         shown("Migration", "migrating_to", "name", value=_migration, optional=True),
         shown("Guest, as reported by its agent", "guest_agent", value=_guest, optional=True),
@@ -167,7 +181,11 @@ add_instance_top(table)
     aliases=("show",),
 )
 def info(args: argparse.Namespace) -> int:
-    """Show the complete description of instances."""
+    """Show the complete description of instances.
+
+    For a running guest this includes its memory, its bounds, and why and since when its node has lowered it
+    (node parameter memory_goal).
+    """
     if bool(args.names) is args.all:
         raise InputError("pass the names of instances, or --all", "instances")
     found: dict[str, dict[str, Any]] = run_given(args, instances=args.names, use_locking=True)

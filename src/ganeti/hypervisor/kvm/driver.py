@@ -35,6 +35,7 @@ from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.rules import accelerator
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.hypervisor.kvm.screenshot import Screens
+from ganeti.hypervisor.kvm.shares import Shares
 from ganeti.hypervisor.kvm.upkeep import Upkeep
 from ganeti.hypervisor.kvm.validation import problems_here
 from ganeti.model.hypervisors.kvm import KVM, SPICE_FILES, VNC_PASSWORD_FILE
@@ -94,6 +95,7 @@ class KvmHypervisor(Hypervisor):
         self.agents = Agents(self._guests)
         self.faults = Faults(self._guests, self.agents)
         self.figures = Figures(paths)
+        self.shares = Shares(self._guests, self.hotplug.memory)
         self.screens = Screens(self._guests)
         self.nvram = NvramFiles(paths, self._guests)
         self.holding = Holding(self._guests, self.agents)
@@ -119,6 +121,7 @@ class KvmHypervisor(Hypervisor):
             drills=Drills(self.programs, self._guests.acceleration),
             faults=self.faults,
             figures=self.figures,
+            shares=self.shares,
             warm_up=self.upkeep,
             upkeep=self.upkeep,
             adoption=self._adoption,
@@ -225,6 +228,7 @@ class KvmHypervisor(Hypervisor):
             slots=guest.record.slots,
             added_cpus=guest.record.added_cpus,
             memory=guest.record.memory,
+            lowered=guest.record.lowered,
             machine=guest.record.machine,
             qemu_version=guest.record.qemu_version,
             accelerator=guest.record.accelerator,
@@ -257,6 +261,7 @@ class KvmHypervisor(Hypervisor):
                     slots=info.slots,
                     added_cpus=info.added_cpus,
                     memory=info.memory,
+                    lowered=info.lowered,
                     resume=info.running,
                 )
             )
@@ -348,6 +353,7 @@ class KvmHypervisor(Hypervisor):
             hypervisor=self.name,
             memory=guest.memory,
             vcpus=guest.vcpus,
+            lowered=guest.record.lowered,
             state=state,
             cpu_time_s=self._guests.cpu_time_s(guest),
         )

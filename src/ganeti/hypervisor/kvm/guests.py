@@ -34,6 +34,7 @@ from ganeti.hypervisor.kvm.validation import spice_address
 from ganeti.model.hypervisor_params import hypervisor_defaults
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
+from ganeti.rpc.procedures.instances import Lowered
 
 MONITOR_S = 30.0
 """The time until the monitor of a new QEMU must answer."""
@@ -111,6 +112,7 @@ class Launch:
     added_cpus: Sequence[int] = ()
     """The positions of an incoming guest's processors that were added since its start."""
     memory: int = 0
+    lowered: Lowered | None = None
 
     @property
     def hvparams(self) -> Params:
@@ -394,6 +396,7 @@ def _new_record(what: Launch, resolved: Resolved, argv: Sequence[str]) -> Record
         slots=dict(resolved.slots),
         added_cpus=tuple(what.added_cpus),
         memory=what.memory,
+        lowered=what.lowered,
         is_incoming=what.is_incoming,
         resume=what.resume,
     )

@@ -63,7 +63,7 @@ class KvmHotplug(Hotplug):
     def __init__(self, paths: Paths, run: Run, guests: Guests) -> None:
         self._paths, self._run, self._guests = paths, run, guests
         self._processors = Processors(guests)
-        self._memory = GuestMemory(guests)
+        self.memory = GuestMemory(guests)
 
     async def obstacles(self, instance: InstanceSpec) -> list[str]:
         guest = self._guests.peek(self._guests.files(instance.uuid))
@@ -165,7 +165,10 @@ class KvmHotplug(Hotplug):
         async with self._guest(instance) as guest:
             if guest is None:
                 return 0
-            return await self._memory.set_amount(guest, memory_mib)
+            # An explicit request: the node does not change it back.
+            return await self.memory.set_amount(
+                self._guests.change(guest, lowered=None), memory_mib
+            )
 
     async def reconciled(self, guest: Guest) -> Guest:
         """Return the guest with a record of its real devices; its lock is held.
@@ -181,7 +184,7 @@ class KvmHotplug(Hotplug):
         for nic in spec.nics:
             if device_id("nic", nic.uuid) not in present:
                 guest = await self._drop_nic(guest, nic)
-        return await self._memory.reconciled(self._processors.reconciled(guest, present))
+        return await self.memory.reconciled(self._processors.reconciled(guest, present))
 
     # --- disks and NICs ----------------------------------------------------------------------
 

@@ -80,10 +80,12 @@ class GuestMemory:
             )
 
     async def reconciled(self, guest: Guest) -> Guest:
-        """Return the guest with a record of the memory that it has added, if it can have any."""
-        if not reserve_of(guest):
-            return guest
-        actual = await _balloon(guest.ask) + await _property(guest.ask, "size")
+        """Return the guest with a record of the memory that it has."""
+        reserve = reserve_of(guest)
+        if not reserve and not guest.record.lowered:
+            return guest  # only explicit requests change its balloon
+        added = await _property(guest.ask, "size") if reserve else 0
+        actual = await _balloon(guest.ask) + added
         return guest if actual == guest.memory else self._guests.change(guest, memory=actual)
 
 

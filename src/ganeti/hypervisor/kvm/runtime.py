@@ -18,6 +18,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.process_table import PROC, ProcessId
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.wire import decode, encode
+from ganeti.rpc.procedures.instances import Lowered
 
 SOCKET_PATH_LIMIT = 107
 """The kernel's limit in bytes for the name of a unix socket."""
@@ -51,6 +52,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """The positions of processors added since its start (`ganeti.hypervisor.kvm.processors`)."""
     memory: int = 0
     """MiB that the running guest still has; 0: all of its memory at the start."""
+    lowered: Lowered | None = None
+    """That the node has taken memory from the guest (`ganeti.hypervisor.kvm.shares`)."""
     is_adopted: bool = False
     """True if upstream has started it (`ganeti.hypervisor.kvm.adoption`), so its devices have other names."""
     is_prepared: bool = False

@@ -358,6 +358,13 @@ _ASKED: tuple[Field[InstanceRow], ...] = (
         _of_running(lambda found: found.memory),
     ),
     _live(
+        "oper_ram_before",
+        "MemoryBefore",
+        _UNIT,
+        "Memory that the instance had before its node took some of it to keep memory free (memory_goal)",
+        _of_running(lambda found: found.lowered.before if found.lowered else UNAVAILABLE),
+    ),
+    _live(
         "oper_vcpus",
         "VCPUs",
         _NUMBER,

@@ -15,6 +15,16 @@ from ganeti.rpc.procedures.form import (
 from ganeti.rpc.procedures.host import HypervisorsArgs
 
 
+class Lowered(Message, frozen=True, kw_only=True):
+    """That a node has taken memory from a guest; memory in MiB."""
+
+    before: int
+    since: float
+    """Seconds since the epoch."""
+    goal: int
+    """What the node keeps free."""
+
+
 class RunningInstance(Message, frozen=True, kw_only=True):
     """An instance that is on a node now.
 
@@ -31,6 +41,7 @@ class RunningInstance(Message, frozen=True, kw_only=True):
     vcpus: int
     state: str
     cpu_time_s: float
+    lowered: Lowered | None = None
 
     @property
     def has_guest(self) -> bool:

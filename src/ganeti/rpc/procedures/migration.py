@@ -5,7 +5,7 @@ from typing import Self
 
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, Message, Nothing, Procedure
-from ganeti.rpc.procedures.instances import InstanceArgs
+from ganeti.rpc.procedures.instances import InstanceArgs, Lowered
 
 
 class MigrationInfo(Message, frozen=True, kw_only=True):
@@ -25,6 +25,7 @@ class MigrationInfo(Message, frozen=True, kw_only=True):
     accelerator: str = ""
     slots: dict[str, int] = {}
     """UUID of a disk or NIC -> its slot."""
+    lowered: Lowered | None = None
     added_cpus: tuple[int, ...] = ()
     """The positions of processors that it got since its start."""
     certificate: str = ""

@@ -92,6 +92,7 @@ class DeviceCalls(GuestCalls):
         guest = self.guests.get(args.instance.uuid)
         if guest is None:
             return MemoryResult(memory=0)
+        guest.lowered = None
         if not self.guests_keep_memory:
             guest.spec = replace(guest.spec, memory=args.memory)
         return MemoryResult(memory=guest.spec.memory)

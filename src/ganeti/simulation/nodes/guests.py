@@ -50,6 +50,7 @@ class GuestCalls(DiskCalls):
             vcpus=guest.spec.vcpus,
             state=guest.state,
             cpu_time_s=0.0,
+            lowered=guest.lowered,
         )
 
     def on_instances_info(self, args: HypervisorsArgs) -> list[RunningInstance]:

@@ -36,6 +36,7 @@ from ganeti.rpc.procedures.figures import HistoryPart, NodeFigures
 from ganeti.rpc.procedures.files import NodeFile
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.hooks import HookResult, HooksArgs
+from ganeti.rpc.procedures.instances import Lowered
 from ganeti.rpc.procedures.programs import (
     AllocatorOutput,
 )
@@ -58,6 +59,7 @@ class Guest:
     state: str = "running"
     runs_on: bool = True
     """Whether it goes on by itself after a migration."""
+    lowered: Lowered | None = None
 
 
 @dataclass

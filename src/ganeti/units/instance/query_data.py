@@ -20,6 +20,7 @@ from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.instance_view import snapshot_dictionary
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.instance import OpInstanceConsole, OpInstanceQueryData
+from ganeti.model.params import Params
 from ganeti.rpc.procedures.agent import AGENT_INFO, AgentInfo
 from ganeti.rpc.procedures.disks import DISKS_INFO, DiskArgs, DiskInfo, DisksArgs
 from ganeti.rpc.procedures.instances import INSTANCE_CONSOLE, InstanceArgs, RunningInstance
@@ -73,12 +74,13 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
         group = snapshot.groups[node.group]
         others = [snapshot.nodes[uuid] for uuid in instance.secondary_nodes]
         target = snapshot.nodes.get(instance.migrating_to) if instance.migrating_to else None
-        run_state: str | None = None
+        guest: RunningInstance | None = None
+        state: str | None = None
         disks = SeenDisks()
         agent: AgentInfo | None = None
         if not self.op.static and not node.offline:
-            run_state, disks = await self._live(ctx, instance)
-        if run_state == UP and filled_hvparams(cluster, instance).get("use_guest_agent"):
+            guest, state, disks = await self._live(ctx, instance)
+        if state == UP and filled_hvparams(cluster, instance).get("use_guest_agent"):
             agent = await self._asked_agent(ctx, instance)
         known = HYPERVISOR_PARAMS[instance.hypervisor]
         hv_actual = filled_hvparams(cluster, instance)
@@ -89,7 +91,8 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             "ctime": instance.ctime,
             "mtime": instance.mtime,
             "config_state": instance.admin_state,
-            "run_state": run_state,
+            "run_state": state,
+            "memory": _memory(guest, filled_beparams(snapshot, instance)),
             "migrating_to": target.name if target is not None else None,
             "guest_agent": None if agent is None else wire.plain(agent),
             "pnode": node.name,
@@ -122,17 +125,23 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             "tags": list(instance.tags),
         }
 
-    async def _live(self, ctx: UnitContext, instance: Instance) -> tuple[str | None, SeenDisks]:
+    async def _live(
+        self, ctx: UnitContext, instance: Instance
+    ) -> tuple[RunningInstance | None, str | None, SeenDisks]:
         node = primary_node(ctx, instance)
         try:
-            state = run_state(await running_state(ctx, node, instance))
+            guest = await running_state(ctx, node, instance)
         except RpcError as err:
             ctx.warn(str(err))
-            return None, SeenDisks()
+            return None, None, SeenDisks()
         others = [ctx.snapshot.nodes[uuid] for uuid in instance.secondary_nodes]
-        return state, SeenDisks(
-            await self._disks(ctx, instance, node),
-            await self._disks(ctx, instance, others[0]) if others else (),
+        return (
+            guest,
+            run_state(guest),
+            SeenDisks(
+                await self._disks(ctx, instance, node),
+                await self._disks(ctx, instance, others[0]) if others else (),
+            ),
         )
 
     async def _disks(self, ctx: UnitContext, instance: Instance, node: Node) -> Sequence[DiskInfo]:
@@ -156,6 +165,15 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             ctx.warn(str(err))
             return None
         return answer
+
+
+def _memory(guest: RunningInstance | None, beparams: Params) -> dict[str, Any] | None:
+    """Return the memory of a running guest, its bounds, and why the node took some of it; in MiB."""
+    if guest is None or not guest.has_guest:
+        return None
+    lowered = None if guest.lowered is None else wire.plain(guest.lowered)
+    bounds = {"least": beparams["minmem"], "most": beparams["maxmem"]}
+    return {"present": guest.memory, **bounds, "lowered": lowered}
 
 
 IN_BETWEEN = "waiting in memory"

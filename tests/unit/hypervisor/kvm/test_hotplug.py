@@ -24,6 +24,7 @@ from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, MonitorSi
 from ganeti.hypervisor.kvm.pci_slots import device_id
 from ganeti.hypervisor.kvm.positions import added_name
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, boot_id
+from ganeti.hypervisor.kvm.shares import Shares
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from tests.support.single_questions import SingleQuestions
 
@@ -69,6 +70,8 @@ class Qemu(SingleQuestions):
         self.keeps_memory = False
         self.requested, self.reserve, self.takes_memory = 0, 0, True
         """MiB of virtio-mem, requested and added."""
+        self.polling, self.stats = 0, dict[str, Any]()
+        """What the balloon driver reports."""
         self.holds = 0
         """So often a disk is still in use, although its device is gone."""
         self.asked: list[str] = []
@@ -96,7 +99,7 @@ class Qemu(SingleQuestions):
             self.is_alive = False
             raise MonitorGone("it ended")
         answer = (
-            self._reserve(**(arguments or {}))
+            self._properties(**(arguments or {}))
             if command in ("qom-get", "qom-set")
             else self._answer(command, arguments or {})
         )
@@ -139,13 +142,22 @@ class Qemu(SingleQuestions):
                 self.added += [arguments] if change == self._add else []
         return {}
 
-    def _reserve(self, path: str, property: str, value: int | None = None) -> int:  # noqa: A002 - as QEMU's argument
-        assert path == "/machine/peripheral/added-memory"
+    def _properties(self, path: str, property: str, value: int | None = None) -> Any:  # noqa: A002
+        if path == "/machine/peripheral/added-memory":
+            return self._reserve(property, value)
+        assert path == "/machine/peripheral/balloon"
+        if property == "guest-stats":
+            return self.stats if self.polling else {"stats": {}, "last-update": 0}
+        if value is not None:
+            self.polling = value
+        return self.polling
+
+    def _reserve(self, name: str, value: int | None) -> int:
         if value is not None:
             self.requested = value // MIB
             if self.requested < self.reserve or self.takes_memory:
                 self.reserve = self.requested
-        return {"size": self.reserve, "requested-size": self.requested}[property] * MIB
+        return {"size": self.reserve, "requested-size": self.requested}[name] * MIB
 
     def _changes(self) -> dict[str, tuple[Callable[[set[str], str], None], set[str], str]]:
         return {
@@ -181,6 +193,7 @@ class Host:
         self.fails: str | None = None
         guests = Guests(self.paths, self.run, Processes(self.qemu), lambda _path: self.qemu)
         self.hotplug = KvmHotplug(self.paths, self.run, guests)
+        self.shares = Shares(guests, self.hotplug.memory)
         self.guests = guests
         self.files = GuestFiles.of(self.paths, UUID)
         self.write(INSTANCE)
@@ -684,3 +697,74 @@ async def test_an_emulated_guest_with_added_memory_moves_only_while_it_stands_st
         check_moves_live(host.guest)
     await host.hotplug.set_memory(ROOMY, 96)
     check_moves_live(host.guest)
+
+
+async def test_a_node_takes_memory_and_the_record_says_since_when(host: Host) -> None:
+    await host.shares.set_share(UUID, 80, 512)
+    await host.shares.set_share(UUID, 70, 1024)
+    lowered = host.record.lowered
+    assert lowered is not None
+    assert (host.guest.memory, lowered.before, lowered.goal) == (70, 96, 1024)
+    [amount] = await host.shares.amounts(everyone=False)
+    assert (amount.memory, amount.before, amount.used) == (70, 96, None)
+    await host.shares.set_share(UUID, 90, 0)
+    back = host.record.lowered
+    assert back == lowered
+    await host.shares.set_share(UUID, 96, 0)
+    assert (host.guest.memory, host.record.lowered) == (96, None)
+    assert await host.shares.amounts(everyone=False) == []
+
+
+async def test_an_explicit_amount_is_not_changed_back_by_the_node(host: Host) -> None:
+    await host.shares.set_share(UUID, 80, 512)
+    await host.hotplug.set_memory(INSTANCE, 88)
+    assert host.record.lowered is None
+    [amount] = await host.shares.amounts(everyone=True)
+    assert (amount.memory, amount.before) == (88, 88)
+
+
+async def test_what_a_guest_uses_is_what_its_balloon_driver_reports(host: Host) -> None:
+    stats = {"stat-total-memory": 90 * MIB, "stat-available-memory": 30 * MIB}
+    for found, used in (
+        ({"last-update": 0, "stats": stats}, None),
+        ({"last-update": 5, "stats": stats}, 60),
+        ({"last-update": 5, "stats": {**stats, "stat-available-memory": 2**64 - 1}}, None),
+        ({"last-update": 5, "stats": {}}, None),
+    ):
+        host.qemu.stats = found
+        [amount] = await host.shares.amounts(everyone=True)
+        assert amount.used == used
+    assert host.qemu.polling
+
+
+async def test_no_memory_is_taken_from_guests_that_cannot_give_it_now(host: Host) -> None:
+    host.qemu.status = "paused"
+    assert await host.shares.amounts(everyone=True) == []
+    host.qemu.status = "running"
+    for fields in ({"is_incoming": True}, {"is_adopted": True}, {"stopped_to_move": True}):
+        host.write(INSTANCE, **fields)
+        assert await host.shares.amounts(everyone=True) == []
+        await host.shares.set_share(UUID, 80, 512)
+        assert (host.qemu.memory, host.record.lowered) == (96, None)
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("nth", [1, 2])
+async def test_memory_that_was_taken_is_given_back_after_any_failure(
+    host: Host, nth: int, how: str
+) -> None:
+    host.qemu.fail(nth, how)
+    with contextlib.suppress(HypervisorError):
+        await host.shares.set_share(UUID, 80, 512)
+    lowered = host.record.lowered
+    assert lowered is not None, "it is recorded before QEMU is asked"
+    assert lowered.before == 96
+    if how == "gone":
+        assert await host.shares.amounts(everyone=True) == []
+        return
+    host.qemu.repair()
+    found = await host.shares.amounts(everyone=False)
+    assert [one.memory for one in found] == ([80] if host.qemu.memory == 80 else [96])
+    assert host.guest.memory == host.qemu.memory
+    await host.shares.set_share(UUID, 96, 0)
+    assert (host.qemu.memory, host.record.lowered) == (96, None)
