@@ -71,6 +71,7 @@ class Watching:
                 methods=_methods(snapshot, node, has_lease=has_lease),
                 in_maintenance=node.maintenance is not None,
                 stays_offline=_stays_offline(node),
+                awaits_return=node.offline and node.awaits_return,
                 can_relay=node.master_candidate and node.uuid != snapshot.cluster.master_node,
                 has_secondary=node.secondary_ip not in {"", node.primary_ip},
             )
@@ -234,7 +235,8 @@ def is_needed(snapshot: Snapshot, found: Watched) -> bool:
 
 def is_in_recovery(node: Node) -> bool:
     """Return whether recovery has fenced the node, or has begun to, and has not brought it back."""
-    return node.recovery is not None and node.recovery.state is not NodeState.HEALTHY
+    is_away = node.recovery is not None and node.recovery.state is not NodeState.HEALTHY
+    return is_away or (node.offline and node.awaits_return)
 
 
 def _stays_offline(node: Node) -> bool:

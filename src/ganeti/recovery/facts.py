@@ -17,6 +17,8 @@ class NodeFacts:
     in_maintenance: bool = False
     stays_offline: bool = False
     """An administrator has marked it offline: it does not come back by itself."""
+    awaits_return: bool = False
+    """Recovery has marked it offline, and has not brought it back."""
     can_relay: bool = True
     """Other nodes accept its calls."""
     has_secondary: bool = False

@@ -3,6 +3,7 @@
     HEALTHY --silent 6 s--> SUSPECT --silent 10 s, most nodes answer--> FENCING --a method succeeds--> FENCED
     SUSPECT --it answers--> HEALTHY          FENCING --no method is left--> STUCK --an administrator--> FENCED
     STUCK --its power, tried again, is off--> FENCED       STUCK --it answers--> HEALTHY
+    FENCING or STUCK, and marked offline by recovery --it answers--> RETURNING
     RETURNING --silent 10 s, most nodes answer--> FENCING
     FENCED --it answers--> RETURNING --what moved away is dropped there--> HEALTHY
 
@@ -184,16 +185,20 @@ class NodeWatch:
         if self._pending is not None:
             return []
         match self.row.state:
+            case NodeState.HEALTHY if self.facts.awaits_return:
+                return self._move(NodeState.RETURNING, around)
             case NodeState.HEALTHY if is_armed != self.row.is_armed:
                 return self._move(NodeState.HEALTHY, around)
-            case NodeState.FENCING if not self._powering:
-                return self._move(NodeState.HEALTHY, around)
+            case NodeState.FENCING | NodeState.STUCK if not self._powering:
+                return self._move(self._back(), around)
             case NodeState.FENCED if not self.facts.stays_offline:
                 return self._move(NodeState.RETURNING, around)
-            case NodeState.STUCK if not self._powering:
-                return self._move(NodeState.HEALTHY, around)
             case _:
                 return []
+
+    def _back(self) -> NodeState:
+        """Return the state of a node that answers before it is fenced: one that was away has not dropped what moved away."""
+        return NodeState.RETURNING if self.facts.awaits_return else NodeState.HEALTHY
 
     def tick(self, now: float, around: Surroundings) -> list[Instruction]:
         """Return what is due: a heartbeat, and the next state of a node that is silent."""

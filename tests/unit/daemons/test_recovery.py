@@ -31,6 +31,7 @@ from ganeti.rpc.procedures.programs import AllocatorOutput
 from ganeti.rpc.procedures.recovery import HEARTBEAT
 from ganeti.simulation.nodes.state import Guest
 from ganeti.simulation.virtual_time import LoopClock
+from ganeti.units.node.modify import LUNodeSetParams
 from tests.support.units_cluster import NODES, Master, World, failed, node_name, succeeded
 from tests.unit.units.opcodes import create
 
@@ -626,6 +627,35 @@ async def test_job_of_an_older_master_is_found(cluster: Cluster) -> None:
     await asyncio.sleep(90)
     offline = [one for one in cluster.jobs() if "node3" in one]
     assert len(offline) == 1
+
+
+@pytest.mark.requirement("D9", "D13")
+async def test_job_of_an_older_master_leaves_no_node_offline_that_has_returned(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job that marks the node offline waits for a lock; under the next master it is late."""
+    real = LUNodeSetParams.check_prereq
+
+    async def late(unit: LUNodeSetParams, ctx: Any) -> Any:
+        if unit.op.offline:
+            await asyncio.sleep(20)
+        return await real(unit, ctx)
+
+    monkeypatch.setattr(LUNodeSetParams, "check_prereq", late)
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    locks = cluster.master.locks
+    cluster.lose_third()
+    async with locks.holding(0, [lock(Level.NODE, THIRD)]):
+        await cluster.submitted(1)
+        await cluster.fenced()
+        cluster.third_returns()
+        await asyncio.sleep(5)
+        assert cluster.row(3) is NodeState.RETURNING
+        await cluster.change_master()
+    await asyncio.sleep(90)
+    assert cluster.row(3) is NodeState.HEALTHY
+    assert not cluster.master.node(3).offline
 
 
 @pytest.mark.requirement("D13")

@@ -503,6 +503,38 @@ def test_node_that_is_lost_again_while_it_returns_is_fenced_again() -> None:
 
 
 @pytest.mark.requirement("D9")
+@pytest.mark.parametrize("methods", [(POWER,), ()], ids=["fencing", "stuck"])
+def test_node_that_is_lost_while_it_returns_still_returns_if_it_answers(
+    methods: tuple[FenceMethod, ...],
+) -> None:
+    driver = Driver(web()).run(5).fenced()
+    driver.configure_node(A, NodeFacts(A, methods, awaits_return=True))
+    driver.run(5)
+    assert driver.state() is NodeState.RETURNING
+    driver.run(LOST_S + 2, silent=[A])
+    if methods:
+        driver.tell(FenceEnded(A, is_fenced=False, detail="no route"))
+    assert driver.state() is NodeState.STUCK
+    driver.answer(A)
+    assert driver.state() is NodeState.RETURNING
+    driver.end(JobKind.REJOIN, Outcome.FAILED)
+    driver.configure_node(A, NodeFacts(A, methods))
+    driver.run(15)
+    driver.end(JobKind.REJOIN)
+    assert driver.state() is NodeState.HEALTHY
+
+
+@pytest.mark.requirement("D9")
+def test_healthy_node_that_is_marked_offline_by_recovery_returns() -> None:
+    """A job of an older master was late."""
+    driver = Driver(web()).run(5)
+    driver.configure_node(A, NodeFacts(A, (POWER,), awaits_return=True))
+    driver.run(3)
+    assert driver.state() is NodeState.RETURNING
+    assert driver.submitted(JobKind.REJOIN)
+
+
+@pytest.mark.requirement("D9")
 def test_node_that_an_administrator_marked_offline_does_not_return_by_itself() -> None:
     driver = Driver(web()).run(5).fenced()
     driver.configure_node(A, NodeFacts(A, (POWER,), stays_offline=True))
