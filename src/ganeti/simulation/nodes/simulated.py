@@ -64,8 +64,8 @@ from ganeti.store.election import Vote, Voter
 from ganeti.store.register import check_epoch
 
 OK, CONFLICT, FAILED = 200, 409, 500
-GUARD_START_S = 2.0
-"""Until the watchdog process first looks at the lease."""
+GUARD_START_S, GUARD_LEAST_S = 2.0, 0.001
+"""Until the watchdog process first looks at the lease, and between two looks; less might not advance the clock."""
 
 
 class _Named(msgspec.Struct):
@@ -80,7 +80,7 @@ class _About(msgspec.Struct):
 
 
 @dataclass
-class _Work:
+class Work:
     """A changing call that is being carried out."""
 
     what: str
@@ -126,7 +126,9 @@ class SimulatedNode(MirroredCalls, ModelNode):
     world: World
     hangs_guests: bool = False
     """Guests resist being killed, so that only a reset ends them."""
-    running: dict[asyncio.Task[Any], _Work] = field(default_factory=dict)
+    running: dict[asyncio.Task[Any], Work] = field(default_factory=dict)
+    begins: Callable[[Work], object] = lambda _work: None
+    """Called with each changing call before it begins."""
     _handlers: Handlers = field(default_factory=dict)
     _boots: int = 0
     _record: LeaseRecord | None = None
@@ -276,7 +278,8 @@ class SimulatedNode(MirroredCalls, ModelNode):
     def _guard_later(self) -> None:
         time = self.world.recovery_time
         left_s = self._guard.ends_at - time.monotonic()
-        time.call_later(left_s if left_s > 0 else GUARD_START_S, self._guard_now, self.boot_id)
+        delay_s = max(left_s, GUARD_LEAST_S) if left_s > 0 else GUARD_START_S
+        time.call_later(delay_s, self._guard_now, self.boot_id)
 
     def _guard_now(self, boot_id: str) -> None:
         """Do what the watchdog process does."""
@@ -329,7 +332,9 @@ class SimulatedNode(MirroredCalls, ModelNode):
         about = msgspec.json.decode(body or b"{}", type=_About)
         instance = about.instance_name or (about.instance.name if about.instance else "")
         call = Call(int(headers.get(EPOCH_HEADER, "0")), key=headers.get(KEY_HEADER, ""))
-        self.running[task] = _Work(f"{name} {call.key}", call, instance)
+        work = Work(f"{name} {call.key}", call, instance)
+        self.begins(work)
+        self.running[task] = work
         task.add_done_callback(self.running.pop)
         return task
 
