@@ -1,15 +1,11 @@
 """Nodes of a real cluster are restarted one after the other; their guests run elsewhere meanwhile, and return."""
 
-import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from ganeti.bootstrap.daemons import NODED
-from ganeti.node.host_restart import TRIGGER
-from ganeti.node.lease_record import BOOT_ID
 from tests.support.local_cluster import LocalCluster, local_cluster
+from tests.support.virtual_hosts import VirtualHosts, virtual_hosts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(400)]
 
@@ -20,47 +16,10 @@ def cluster() -> Iterator[LocalCluster]:
         yield one
 
 
-class Hosts:
-    """The hosts below virtual nodes 2 and 3: a node whose trigger is written restarts with another boot id."""
-
-    def __init__(self, cluster: LocalCluster) -> None:
-        self._cluster = cluster
-        self._end = threading.Event()
-        self.restarted: list[int] = []
-        for number in (2, 3):
-            self._file(number, TRIGGER).parent.mkdir(parents=True, exist_ok=True)
-            self._file(number, TRIGGER).touch()
-            boot_id = self._file(number, BOOT_ID)
-            boot_id.parent.mkdir(parents=True, exist_ok=True)
-            boot_id.write_text("boot-0\n")
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-
-    def _file(self, number: int, path: str) -> Path:
-        return self._cluster.node(number).paths.below(path)
-
-    def _watch(self) -> None:
-        while not self._end.wait(0.2):
-            for number in (2, 3):
-                trigger = self._file(number, TRIGGER)
-                if trigger.read_text() != "b":
-                    continue
-                trigger.write_text("")
-                self._cluster.stop(NODED, number)
-                self.restarted.append(number)
-                self._file(number, BOOT_ID).write_text(f"boot-{len(self.restarted)}\n")
-                self._cluster.start(NODED, number)
-
-    def end(self) -> None:
-        self._end.set()
-        self._thread.join()
-
-
 @pytest.fixture
-def hosts(cluster: LocalCluster) -> Iterator[Hosts]:
-    found = Hosts(cluster)
-    yield found
-    found.end()
+def hosts(cluster: LocalCluster) -> Iterator[VirtualHosts]:
+    with virtual_hosts(cluster, 2, 3) as found:
+        yield found
 
 
 def add(cluster: LocalCluster, number: int, name: str) -> None:
@@ -73,7 +32,7 @@ def primary(cluster: LocalCluster, name: str) -> str:
 
 
 def test_nodes_restart_one_after_the_other_and_guests_return(
-    cluster: LocalCluster, hosts: Hosts
+    cluster: LocalCluster, hosts: VirtualHosts
 ) -> None:
     for number in (2, 3):
         add(cluster, number, f"web{number}.example.com")
