@@ -1,8 +1,9 @@
 """Break one rule of the product at a time, in a copy, and demand that a test notices.
 
 `tests/mutations.toml` has the changes: the text that is replaced, and the tests that must fail then. The
-last table printed says which test caught which change, after how many histories and seconds. The exit
-code is 1 if a change survives, if its text is no longer in the code, or if its tests do not pass without it.
+last table printed says which test caught which change, after how many histories and seconds, and how to repeat the
+history that failed. The exit code is 1 if a change survives, if its text is no longer in the code, or if its tests do
+not pass without it. A change with `ordinary` must be noticed by histories alone: those other tests pass in spite of it.
 """
 
 import argparse
@@ -32,6 +33,7 @@ QUICK = "not soak and not cluster and not host"
 TESTS_FAILED = 1
 """The exit code of pytest where tests ran and some failed."""
 SEED = re.compile(r"GANETI_HISTORY_SEED=(\d+)")
+AGAIN = re.compile(r"GANETI_[A-Z]+_SEED=\d+ \S*pytest \S+\.py")
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 FIRST_OF_LONG = 1_000_000
 """Where the seeds of long runs begin."""
@@ -53,6 +55,8 @@ class Mutation:
     before: str
     after: str
     tests: str
+    ordinary: str = ""
+    """Tests that do not notice the change, by which `tests` are histories."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def by_package(mutation: Mutation) -> Mutation:
     """The same change, judged by the fast tests of its package as `make check` runs them: of like cases some."""
     package = Path(mutation.file).relative_to("src/ganeti").parts[0]
     name = package if not package.endswith(".py") else f"test_{package}"
-    return replace(mutation, tests=f"tests/unit/{name} --sampled")
+    return replace(mutation, tests=f"tests/unit/{name} --sampled", ordinary="")
 
 
 def changed(mutation: Mutation, top: Path) -> str:
@@ -146,6 +150,11 @@ def judge(mutation: Mutation, top: Path) -> Verdict:
     try:
         path.write_text(text, "utf-8")
         code, output = run_tests(top, mutation.tests)
+        if code == TESTS_FAILED and mutation.ordinary:
+            others, said = run_tests(top, mutation.ordinary)
+            if others:
+                what = f"ORDINARY TESTS NOTICE: {said[-400:]}"
+                return Verdict(mutation.what, False, what, time.monotonic() - begun)
     finally:
         path.write_text(original, "utf-8")
     seconds = time.monotonic() - begun
@@ -162,6 +171,8 @@ def caught_by(output: str) -> str:
     name = names[0].removeprefix("tests/") if names else "a test"
     if seed := SEED.search(output):
         name += f", history {int(seed[1]) % FIRST_OF_LONG + 1}"
+    if again := AGAIN.search(output):
+        name += f" (again: {again[0]})"
     return name
 
 

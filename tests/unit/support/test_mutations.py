@@ -71,7 +71,25 @@ def test_a_change_that_does_not_fit_the_code_once_is_an_error(top: Path, before:
 
 def test_the_history_that_noticed_is_counted() -> None:
     output = "Failed: GANETI_HISTORY_SEED=17 .venv/bin/pytest x.py\nFAILED tests/unit/x.py::test_y[0] - z"
-    assert MUTATIONS.caught_by(output) == "unit/x.py::test_y[0], history 18"
+    again = "GANETI_HISTORY_SEED=17 .venv/bin/pytest x.py"
+    assert MUTATIONS.caught_by(output) == f"unit/x.py::test_y[0], history 18 (again: {again})"
+
+
+@pytest.mark.sampled(0)
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("ordinary", "said"),
+    [
+        ("test_limits.py -k there_is", (True, "test_limits.py")),
+        ("test_limits.py", (False, "ORDINARY TESTS NOTICE")),
+    ],
+)
+def test_a_change_for_histories_must_pass_the_ordinary_tests(
+    top: Path, ordinary: str, said: tuple[bool, str]
+) -> None:
+    mutation = MUTATIONS.Mutation("x", "src/limits.py", "3", "4", "test_limits.py", ordinary)
+    found = MUTATIONS.judge(mutation, top)
+    assert (found.is_well, found.text.split(":")[0]) == said
 
 
 def test_the_table_is_well_formed() -> None:
