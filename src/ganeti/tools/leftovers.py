@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ganeti.base.paths import Paths
-from ganeti.images.uploads import UploadDirectory
 
 DAY_S = 24 * 3600.0
 """The validity of a transfer's certificate, and the longest time to write a file."""
@@ -53,6 +52,8 @@ def forget_uploads(paths: Paths, now: float) -> list[str]:
     """Remove images that clients uploaded while this node was the master, and that no job has imported since."""
     if not paths.image_uploads.is_dir():
         return []
+    from ganeti.images.uploads import UploadDirectory  # noqa: PLC0415 - heavy, and only for nodes with uploads
+
     directory = UploadDirectory.open(paths.image_uploads)
     try:
         gone = directory.remove_stale(now)
