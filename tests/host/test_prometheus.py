@@ -39,6 +39,7 @@ def cluster() -> Iterator[LocalCluster]:
         one.ok(
             "gnt-backup", "schedule", "add", "nightly", "--calendar=daily", "--all-instances=yes"
         )
+        one.ok("gnt-cluster", "webhook", "add", "chat", "--url=https://hooks.example.invalid/")
         yield one
 
 

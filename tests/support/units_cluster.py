@@ -53,7 +53,7 @@ from ganeti.store.interface import (
 from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
-from ganeti.units.services import BuiltInAllocator, Services, no_secret
+from ganeti.units.services import BuiltInAllocator, Services, WebhookPost, no_secret
 from tests.support.fake_rpc import FakeRpc
 
 CLUSTER = "00000000-0000-4000-9000-000000000001"
@@ -115,6 +115,7 @@ class World:
     nodes: dict[str, ModelNode] = field(default_factory=dict)
     built_in: BuiltInAllocator | None = None
     """None: also the allocator hail is a program of the master's node."""
+    webhook_post: WebhookPost | None = None
     node_data_age_s: float = 0.0
     domain_secret: str = ""
     node_type: type[ModelNode] = ModelNode
@@ -281,6 +282,7 @@ class Master:
             self.candidates,
             hook_reports=self.rpc.hook_reports,
             built_in=world.built_in,
+            webhook_post=world.webhook_post,
             node_data=NodeData(world.node_data_age_s),
             domain_secret=lambda: world.domain_secret or no_secret(),
             pending_undo=lambda: self.queue.pending_undo(),  # noqa: PLW0108 - the queue comes later

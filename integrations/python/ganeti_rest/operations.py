@@ -267,6 +267,32 @@ class Refusal(TypedDict):
     explain: str
 
 
+class Webhook(TypedDict):
+    """Webhook."""
+
+    name: str
+    url: str | None
+    kinds: list[str] | None
+    names: list[str] | None
+    object_tags: list[str] | None
+    groups: list[str] | None
+    verify_tls: bool | None
+    allow_local: bool | None
+    paused: bool | None
+    owner: str | None
+    state: str | None
+    position: str | None
+    last_success: float | None
+    failing_since: float | None
+    failures: int | None
+    error: str | None
+    gaps: int | None
+    ctime: float
+    mtime: float
+    uuid: str
+    serial_no: int
+
+
 class Operations(abc.ABC):
     """A method for each operation; `Client` sends the requests.
 
@@ -4705,6 +4731,199 @@ class Operations(abc.ABC):
         `GET /version`. Needs the right: known.
         """
         return self._call("GET", "/version", {}, is_read=True)
+
+    def webhook(self, webhook: str) -> Webhook:
+        """Return one webhook, without its secret.
+
+        `GET /2/webhooks/{webhook}`. Needs the right: write.
+        """
+        found: Webhook = self._call("GET", f"/2/webhooks/{part(webhook)}", {}, is_read=True)
+        return found
+
+    def webhook_create(
+        self,
+        *,
+        name: str,
+        priority: Literal[-10, 0, 10] | None = None,
+        depends: Sequence[tuple[int, Sequence[str]]] | None = None,
+        comment: str | None = None,
+        url: str | None = None,
+        kinds: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+        object_tags: Sequence[str] | None = None,
+        groups: Sequence[str] | None = None,
+        verify_tls: bool | None = None,
+        allow_local: bool | None = None,
+        secret: str | None = None,
+        is_paused: bool | None = None,
+        dry_run: bool | None = None,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> int:
+        """Create a webhook.
+
+        `POST /2/webhooks`. Needs the right: write.
+
+        Args:
+            url: address that receives the events: https://HOST/PATH, or http:// without encryption
+            kinds: send only events of these kinds: job, instance, node, group, network, image, cluster, backup; default: all
+            names: send only events about objects of these names, for example 'web*,db1.example.com'
+            object_tags: send only events about objects with one of these tags
+            groups: send only events about these node groups, their nodes, and the instances of these nodes
+            verify_tls: verify the certificate by the authorities of the master's system; default: yes
+            allow_local: allow an address on a loopback interface or a link-local one; default: no
+            dry_run: check only, and change nothing
+            reason: reason, stored with the job
+        """
+        found: int = self._call(
+            "POST",
+            "/2/webhooks",
+            {"dry-run": dry_run, "reason": reason},
+            _sent(
+                {
+                    "priority": priority,
+                    "depends": depends,
+                    "comment": comment,
+                    "name": name,
+                    "url": url,
+                    "kinds": kinds,
+                    "names": names,
+                    "object_tags": object_tags,
+                    "groups": groups,
+                    "verify_tls": verify_tls,
+                    "allow_local": allow_local,
+                    "secret": secret,
+                    "is_paused": is_paused,
+                }
+            ),
+            key=idempotency_key,
+            is_job=True,
+        )
+        return found
+
+    def webhook_modify(
+        self,
+        webhook: str,
+        *,
+        priority: Literal[-10, 0, 10] | None = None,
+        depends: Sequence[tuple[int, Sequence[str]]] | None = None,
+        comment: str | None = None,
+        url: str | None = None,
+        kinds: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+        object_tags: Sequence[str] | None = None,
+        groups: Sequence[str] | None = None,
+        verify_tls: bool | None = None,
+        allow_local: bool | None = None,
+        secret: str | None = None,
+        is_paused: bool | None = None,
+        dry_run: bool | None = None,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> int:
+        """Change, pause or resume a webhook.
+
+        `PUT /2/webhooks/{webhook}`. Needs the right: write.
+
+        Args:
+            url: address that receives the events: https://HOST/PATH, or http:// without encryption
+            kinds: send only events of these kinds: job, instance, node, group, network, image, cluster, backup; default: all
+            names: send only events about objects of these names, for example 'web*,db1.example.com'
+            object_tags: send only events about objects with one of these tags
+            groups: send only events about these node groups, their nodes, and the instances of these nodes
+            verify_tls: verify the certificate by the authorities of the master's system; default: yes
+            allow_local: allow an address on a loopback interface or a link-local one; default: no
+            dry_run: check only, and change nothing
+            reason: reason, stored with the job
+        """
+        found: int = self._call(
+            "PUT",
+            f"/2/webhooks/{part(webhook)}",
+            {"dry-run": dry_run, "reason": reason},
+            _sent(
+                {
+                    "priority": priority,
+                    "depends": depends,
+                    "comment": comment,
+                    "url": url,
+                    "kinds": kinds,
+                    "names": names,
+                    "object_tags": object_tags,
+                    "groups": groups,
+                    "verify_tls": verify_tls,
+                    "allow_local": allow_local,
+                    "secret": secret,
+                    "is_paused": is_paused,
+                }
+            ),
+            key=idempotency_key,
+            is_job=True,
+        )
+        return found
+
+    def webhook_remove(
+        self,
+        webhook: str,
+        *,
+        dry_run: bool | None = None,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> int:
+        """Remove a webhook.
+
+        `DELETE /2/webhooks/{webhook}`. Needs the right: write.
+
+        Args:
+            dry_run: check only, and change nothing
+            reason: reason, stored with the job
+        """
+        found: int = self._call(
+            "DELETE",
+            f"/2/webhooks/{part(webhook)}",
+            {"dry-run": dry_run, "reason": reason},
+            key=idempotency_key,
+            is_job=True,
+        )
+        return found
+
+    def webhook_test(
+        self,
+        webhook: str,
+        *,
+        dry_run: bool | None = None,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> int:
+        """Send a test event to a webhook.
+
+        `PUT /2/webhooks/{webhook}/test`. Needs the right: write.
+
+        Args:
+            dry_run: check only, and change nothing
+            reason: reason, stored with the job
+        """
+        found: int = self._call(
+            "PUT",
+            f"/2/webhooks/{part(webhook)}/test",
+            {"dry-run": dry_run, "reason": reason},
+            key=idempotency_key,
+            is_job=True,
+        )
+        return found
+
+    def webhooks(self, *, limit: int | None = None, after: str | None = None) -> list[Webhook]:
+        """List all webhooks.
+
+        `GET /2/webhooks`. Needs the right: write.
+
+        Args:
+            limit: maximum number of objects, in the order of their names
+            after: return only objects after this name, the last name of the previous page
+        """
+        found: list[Webhook] = self._call(
+            "GET", "/2/webhooks", {"limit": limit, "after": after, "bulk": True}, is_read=True
+        )
+        return found
 
     def whatif(self) -> list[Any]:
         """List the simulations of the user.

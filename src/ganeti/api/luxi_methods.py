@@ -150,6 +150,7 @@ class LuxiMethods:
             "QueryImages": _Method(self._old_query("image"), 2, 3),
             "QueryExports": _Method(self._query_exports, 0, 2),
             "QuerySchedules": _Method(self._old_query("schedule"), 2, 3),
+            "QueryWebhooks": _Method(self._old_query("webhook"), 2, 3),
             "QueryFilters": _Method(self._old_query("filter"), 2, 3),
             "ReplaceFilter": _Method(self._replace_filter, 5, 5),
             "DeleteFilter": _Method(self._delete_filter, 1, 1),

@@ -13,6 +13,7 @@ _NAMES = {
     "group": "gnt-group list --no-headers -o name",
     "network": "gnt-network list --no-headers -o name",
     "schedule": "gnt-backup schedule list --no-headers -o name",
+    "webhook": "gnt-cluster webhook list --no-headers -o name",
     "image": "gnt-image list --no-headers -o name",
     "filter": "gnt-filter list --no-headers -o uuid",
     "job": "gnt-job list --no-headers -o id",

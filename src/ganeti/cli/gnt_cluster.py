@@ -22,6 +22,7 @@ from ganeti.cli.cluster_placement import add_placement_commands
 from ganeti.cli.cluster_recovery import add_recovery_commands
 from ganeti.cli.cluster_takeover import add_takeover_commands
 from ganeti.cli.cluster_users import add_user_commands
+from ganeti.cli.cluster_webhooks import add_webhook_commands
 from ganeti.cli.command import EXIT_FAILURE, option
 from ganeti.cli.declared import program
 from ganeti.cli.errors import NeedsConfirmation
@@ -421,6 +422,7 @@ add_recovery_commands(table)
 add_doctor_commands(table)
 add_console_commands(table)
 add_user_commands(table)
+add_webhook_commands(table)
 add_overview_command(table)
 add_settings_command(table)
 add_size_commands(table)

@@ -72,6 +72,11 @@ SCHEDULE = (
     ),
     *("ctime", "mtime", "uuid", "serial_no"),
 )
+WEBHOOK = (
+    *("name", "url", "kinds", "names", "object_tags", "groups", "verify_tls", "allow_local"),
+    *("paused", "owner", "state", "position", "last_success", "failing_since", "failures"),
+    *("error", "gaps", "ctime", "mtime", "uuid", "serial_no"),
+)
 IMAGE = (
     *("name", "description", "size", "stored", "disk.sizes", "disk.sha256", "disk_size"),
     *("firmware", "cloud_init", "beparams", "nic_count", "node_list"),
@@ -89,6 +94,7 @@ BY_KIND = {
     "job": JOB_BULK,
     "filter": FILTER,
     "schedule": SCHEDULE,
+    "webhook": WEBHOOK,
 }
 """By the kind's name in queries."""
 

@@ -10,6 +10,7 @@ from ganeti.config.view import View
 from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.objects import Image, Instance, Network, Node, NodeGroup
+from ganeti.model.webhook import Webhook
 
 Host = TypeVar("Host", Node, Instance)
 
@@ -64,6 +65,19 @@ def resolve_schedule(view: View, text: str) -> BackupSchedule:
         close = did_you_mean(text[:60], [one.name for one in schedules.values()])
         raise PrereqError(
             f"there is no schedule {text[:60]!r}{close}; `gnt-backup schedule list` shows those that exist",
+            ErrorCode.UNKNOWN_ENTITY,
+        )
+    return found
+
+
+def resolve_webhook(view: View, text: str) -> Webhook:
+    """Return the webhook that `text` names."""
+    webhooks = view.table(Webhook)
+    found = webhooks.get(text.lower()) or webhooks.get(view.index.owner("webhook name", text) or "")
+    if found is None:
+        close = did_you_mean(text[:60], [one.name for one in webhooks.values()])
+        raise PrereqError(
+            f"there is no webhook {text[:60]!r}{close}; `gnt-cluster webhook list` shows those that exist",
             ErrorCode.UNKNOWN_ENTITY,
         )
     return found

@@ -49,6 +49,8 @@ from ganeti.daemons.recovery import Mastership, RecoveryDriver
 from ganeti.daemons.renewal import CryptoRenewal
 from ganeti.daemons.rest_daemon import RestDaemon
 from ganeti.daemons.ssconf_push import SsconfPush
+from ganeti.daemons.webhook_post import WebhookPoster
+from ganeti.daemons.webhooks import Parts, WebhookSender
 from ganeti.jobs.queue import JobQueue
 from ganeti.locking.levels import Level
 from ganeti.locking.manager import LockManager
@@ -129,6 +131,7 @@ class MasterServices:
         self._audit = MasterAudit(node.paths.log / MASTER_AUDIT_LOG, self._clock)
         self._opened = AsyncExitStack()
         self._built_in = BuiltInAllocator(self._paths)
+        self._post = WebhookPoster(self._clock)
         self._jobs: JobQueue | None = None
         self._queries: QueryExecutor | None = None
 
@@ -260,6 +263,7 @@ class MasterServices:
         """Return the services that the units use."""
         store, built_in = self._node.store, self._built_in
         self._opened.push_async_callback(built_in.close)
+        self._opened.push_async_callback(self._post.close)
         return Services(
             config=config,
             rpc=rpc,
@@ -278,6 +282,7 @@ class MasterServices:
             recovery=recovery,
             elects_master=state_settings(self._paths).kind != EMBEDDED,
             power=power,
+            webhook_post=self._post,
             queries=lambda: self._queries,
             domain_secret=self._domain_secret,
             own_hooks=partial(filled, self._paths.hooks),
@@ -367,12 +372,15 @@ class MasterServices:
         events.follow(config.subscribe)
         self._opened.push_async_callback(events.close)
         queue.on_change = events.job_changed
+        webhooks = WebhookSender(Parts(config, events, self._post, self._clock), self._ids)
+        self._begin(webhooks)
         rest = RestMethods(
             events,
             lambda: f"{config.snapshot.position}.{rpc.changes}",
             lambda: {
                 **figures(queue, config.snapshot, self._node.store, locks, rpc),
                 **ha_status.figures(),
+                "webhooks": webhooks.figures(),
             },
             lambda: config.snapshot,
             ConsoleSource(rpc),

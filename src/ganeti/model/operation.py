@@ -123,6 +123,7 @@ PATH_FIELDS = {
     "image": "image_name",
     "disk": "disk",
     "schedule": "schedule_name",
+    "webhook": "webhook_name",
 }
 """Words in braces -> fields of opcodes."""
 

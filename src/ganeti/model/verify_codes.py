@@ -50,6 +50,12 @@ class VerifyCode(enum.StrEnum):
         Subject.NODE,
         "an instance's primary node does not exist",
     )
+    ECLUSTERWEBHOOK = (
+        "ECLUSTERWEBHOOK",
+        Subject.CLUSTER,
+        "a webhook has failed for long",
+        Severity.WARNING,
+    )
     EINSTANCEBADNODE = "EINSTANCEBADNODE", Subject.INSTANCE, "a node of the instance cannot be used"
     EINSTANCEDOWN = "EINSTANCEDOWN", Subject.INSTANCE, "should run, but does not"
     EINSTANCELAYOUT = "EINSTANCELAYOUT", Subject.INSTANCE, "its disks and nodes do not match"

@@ -16,6 +16,7 @@ from ganeti.config.resolve import (
     resolve_network,
     resolve_node,
     resolve_schedule,
+    resolve_webhook,
 )
 from ganeti.config.snapshot import Snapshot
 from ganeti.locking.manager import LockInfo
@@ -24,6 +25,7 @@ from ganeti.model.job_filter import JobFilter
 from ganeti.model.names import ResultStatus
 from ganeti.model.objects import Image, Instance, Network, Node, NodeGroup
 from ganeti.model.stored import Stored
+from ganeti.model.webhook import Webhook
 from ganeti.query.context import JobRow, QueryContext
 from ganeti.query.fields.backup import BACKUP_FIELDS, backup_rows
 from ganeti.query.fields.cluster import CLUSTER_FIELDS
@@ -41,6 +43,7 @@ from ganeti.query.fields.network import NETWORK_FIELDS, NetworkRow
 from ganeti.query.fields.node import NODE_FIELDS, NodeRow
 from ganeti.query.fields.os import OS_FIELDS, os_rows
 from ganeti.query.fields.schedule import SCHEDULE_FIELDS, ScheduleRow
+from ganeti.query.fields.webhook import WEBHOOK_FIELDS, WebhookRow
 from ganeti.query.filter import EVERYTHING, CompiledFilter, compile_filter, listed_values
 from ganeti.query.live import LiveSource
 from ganeti.query.ordered import OrderedTables
@@ -143,6 +146,7 @@ KINDS: Mapping[str, Kind] = {
     "image": _configured(IMAGE_FIELDS, Image, ImageRow, resolve_image),
     "backup": Kind(BACKUP_FIELDS, backup_rows, key="backup", needs=frozenset((Need.BACKUPS,))),
     "export": Kind(EXPORT_FIELDS, export_rows, key="export", needs=frozenset((Need.EXPORTS,))),
+    "webhook": _configured(WEBHOOK_FIELDS, Webhook, WebhookRow, resolve_webhook),
     "schedule": _configured(SCHEDULE_FIELDS, BackupSchedule, ScheduleRow, resolve_schedule),
     "filter": Kind(FILTER_FIELDS, _filters, key="uuid", resolve=resolve_filter),
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, PrereqError
@@ -12,6 +12,8 @@ from ganeti.config.config import Config
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.fencing import PowerStatus
 from ganeti.model.objects import Node, NodeUuid
+from ganeti.model.webhook import Webhook
+from ganeti.protocols.webhook import Happened
 from ganeti.query.execute import QueryExecutor
 from ganeti.recovery.power import Power
 from ganeti.recovery.status import RecoveryStatus
@@ -113,6 +115,26 @@ class Renewal(Protocol):
         ...
 
 
+class Posted(NamedTuple):
+    """The outcome of one request of a webhook."""
+
+    status: int
+    """The status of the answer; 0 without one."""
+    seconds: float
+    error: str = ""
+    """The reason why the events are not delivered; empty after a success."""
+
+
+class WebhookPost(Protocol):
+    """Requests of webhooks (`ganeti.daemons.webhook_post.WebhookPoster`)."""
+
+    async def __call__(
+        self, cluster: str, webhook: Webhook, delivery: str, events: Sequence[Happened], /
+    ) -> Posted:
+        """Send events in one request; never raises because of the receiver."""
+        ...
+
+
 class RecoveryService(Protocol):
     """Automatic recovery of protected instances (`ganeti.daemons.recovery.RecoveryDriver`)."""
 
@@ -199,5 +221,7 @@ class Services:
     """The state replaces a lost master by itself (D10)."""
     power: PowerControl | None = None
     """None: a master that switches no node off."""
+    webhook_post: WebhookPost | None = None
+    """Sends one request of a webhook; None: a master that sends none."""
     queries: Callable[[], QueryExecutor | None] = lambda: None
     """Answers queries as LUXI does; None while the master starts."""

@@ -9,6 +9,7 @@ from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.objects import Cluster, DetachedDisk, Image, Instance, Network, Node, NodeGroup
 from ganeti.model.stored import Stored
+from ganeti.model.webhook import Webhook
 from ganeti.upstream.choices import Choices
 from ganeti.upstream.clusters import written_cluster
 from ganeti.upstream.disks import written_detached
@@ -113,6 +114,8 @@ def _write_others(
             case BackupSchedule():
                 text = "upstream Ganeti has no schedules of backups"
                 judge.keep(f"schedule {thing.name}", "calendar", text)
+            case Webhook():
+                judge.keep(f"webhook {thing.name}", "url", "upstream Ganeti has no webhooks")
             case Image():
                 judge.keep(
                     f"image {thing.name}",

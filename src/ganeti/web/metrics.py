@@ -44,6 +44,7 @@ async def metrics(call: Call) -> Text:
     lines = [
         *_of_master(found),
         *_of_schedules(found.get("schedules") or {}),
+        *_of_webhooks(found.get("webhooks") or {}),
         *_of_calls(found.get("calls") or {}),
         *_of_server(call),
     ]
@@ -116,6 +117,30 @@ def _of_schedules(schedules: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for label, at in last[:INSTANCES_LIMIT]:
         # As a whole number: the precision of other figures is some seconds here.
         yield f"ganeti_backup_last_success_timestamp_seconds{{{label}}} {int(at)}"
+
+
+_OF_WEBHOOKS = {
+    "requests": (
+        "webhook_requests_total",
+        "requests of webhooks since the master began",
+        "counter",
+    ),
+    "events": (
+        "webhook_events_total",
+        "events that receivers of webhooks have accepted",
+        "counter",
+    ),
+    "failures": ("webhook_failures_total", "failed requests of webhooks", "counter"),
+    "gaps": ("webhook_gaps", "how often a webhook has lost events", "gauge"),
+    "failing": ("webhook_failing", "whether the last request of a webhook has failed", "gauge"),
+}
+
+
+def _of_webhooks(webhooks: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    for figure, (name, text, kind) in _OF_WEBHOOKS.items():
+        yield from _head(name, text, kind)
+        for webhook, one in sorted(webhooks.items()):
+            yield f'ganeti_{name}{{webhook="{_escaped(webhook)}"}} {_number(one[figure])}'
 
 
 def _of_calls(calls: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

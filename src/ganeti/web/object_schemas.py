@@ -32,20 +32,20 @@ _ALWAYS = _by_name(
 )
 """Fields that every object has; the others are null without a value, for example if a node is silent."""
 _PERHAPS = _by_name(
-    (_TEXT, ("admin_state alloc_policy calendar description disk_template drill drill_expect external_reservations"
-            " firmware gateway gateway6 group.uuid mac_prefix map network network6 node os owner pip pnode role sip"
-            " target time_zone window")),
-    (_FLAG, "all_instances cloud_init drained master_candidate master_capable offline oper_state paused vm_capable"),
-    (_NUMBER, ("alert_after at_once bandwidth cnodes cnos csockets ctotal failing free_count instance_count"
+    (_TEXT, ("admin_state alloc_policy calendar description disk_template drill drill_expect error external_reservations"
+            " firmware gateway gateway6 group.uuid mac_prefix map network network6 node os owner pip pnode position role sip state"
+            " target time_zone url window")),
+    (_FLAG, "all_instances allow_local cloud_init drained master_candidate master_capable offline oper_state paused verify_tls vm_capable"),
+    (_NUMBER, ("alert_after at_once bandwidth cnodes cnos csockets ctotal failing failures free_count gaps instance_count"
               " network_port nic_count node_cnt old oper_vcpus per_node pinst_cnt priority reserved_count running"
               " sinst_cnt spfree sptotal watermark")),
     (_MIB, "dfree disk_size disk_usage dtotal mfree mnode mtotal oper_ram size stored"),
     (_OBJECT, ("beparams custom_beparams custom_diskparams custom_hvparams custom_ipolicy custom_ndparams diskparams"
               " hvparams ipolicy keep_rules ndparams")),
-    (_TEXTS, ("disk.uuids groups inst_list instance_tags instances nic.macs nic.uuids node_list pinst_list sinst_list"
+    (_TEXTS, ("disk.uuids groups inst_list instance_tags instances kinds names nic.macs nic.uuids node_list object_tags pinst_list sinst_list"
              " snodes")),
     (_SIZES, "disk.sizes"),
-    (_TIME, "next"),
+    (_TIME, "failing_since last_success next"),
 )  # fmt: skip
 _COMPONENTS = {
     "instance": "Instance",
@@ -56,6 +56,7 @@ _COMPONENTS = {
     "job": "Job",
     "filter": "JobFilter",
     "schedule": "BackupSchedule",
+    "webhook": "Webhook",
 }
 """Kind of object -> name of its schema in the document."""
 _REFERENCE = "Reference"

@@ -37,6 +37,7 @@ from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.job_filter import FilterAction, JobFilter
 from ganeti.model.objects import Cluster, Instance, Network, NetworkUuid, Nic, NodeRow
 from ganeti.model.recovery import NodeState
+from ganeti.model.webhook import Webhook
 from tests.unit.config.merging_clusters import Maker, changed, cluster
 
 KEEP, OURS = MergeOptions(default=Choice.KEEP), MergeOptions(default=Choice.OURS)
@@ -418,6 +419,14 @@ def test_schedules_of_backups_are_named_and_not_merged() -> None:
     plan = merge(cluster(1), [changed(cluster(2), schedule)])
     assert any("are not merged: nightly;" in one for one in texts(plan, Severity.NOTE))
     assert not plan.snapshot.table(BackupSchedule)
+
+
+def test_webhooks_are_named_and_not_merged() -> None:
+    uuid = "00000000-0000-4000-e000-000000000003"
+    webhook = Webhook(uuid=uuid, name="chat", url="https://h.test/", secret="0123456789abcdef")
+    plan = merge(cluster(1), [changed(cluster(2), webhook)])
+    assert any("webhooks are not merged: chat;" in one for one in texts(plan, Severity.NOTE))
+    assert not plan.snapshot.table(Webhook)
 
 
 def test_other_parameters_of_the_cluster_are_noted() -> None:

@@ -92,7 +92,7 @@ REQUIRED: Mapping[str, Any] = {
     "name": NAME, "tags": ["a"], "pattern": "a", "new_name": "other.example.com", "mode": "all",
     "nodes": ["node2.example.com"], "disk": 0, "snapshot": "daily", "amount": 1, "duration": 0.0,
     "target_node": "node2.example.com", "instance": NAME, "network_name": "lan",
-    "schedule_name": "nightly", "network": "198.51.100.0/29", "network_mode": "bridged", "network_link": "br0", "what": "node",
+    "schedule_name": "nightly", "webhook_name": "chat", "network": "198.51.100.0/29", "network_mode": "bridged", "network_link": "br0", "what": "node",
     "x509_key_name": ["x509-a", "0" * 40, "salt"], "fields": ["name"], "output_fields": ["name"], "command": "health", "path": "/etc/motd",
     "node_names": ["node2.example.com"], "storage_type": "lvm-vg", "changes": {"allocatable": True},
     "image_name": "box", "source": "/srv/ganeti/images/box.raw",

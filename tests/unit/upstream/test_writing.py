@@ -17,6 +17,7 @@ from ganeti.model.objects import (
 )
 from ganeti.model.recovery import InstanceRow, NodeState
 from ganeti.model.stored import Stored
+from ganeti.model.webhook import Webhook
 from ganeti.upstream import forms
 from ganeti.upstream.choices import Choices
 from ganeti.upstream.reading import translate
@@ -77,6 +78,16 @@ def test_schedules_of_backups_are_named_and_left_out() -> None:
     [found] = report.decisions
     assert (found.verdict, found.what) == (Verdict.KEPT, "schedule nightly")
     assert uuid not in str(written)
+
+
+def test_webhooks_are_named_and_left_out() -> None:
+    uuid, secret = "00000000-0000-4000-e000-000000000003", "0123456789abcdef"
+    webhook = Webhook(uuid=uuid, name="chat", url="https://h.test/", secret=secret)
+    written, report = document_of((*objects(), webhook), original())
+    [found] = report.decisions
+    assert (found.verdict, found.what) == (Verdict.KEPT, "webhook chat")
+    assert uuid not in str(written)
+    assert secret not in f"{written} {report.decisions}"
 
 
 def test_free_ports_are_the_unused_ones() -> None:

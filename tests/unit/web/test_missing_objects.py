@@ -38,6 +38,7 @@ BASES: dict[str, dict[str, Any]] = {
     "OP_BACKUP_PRUNE": {"node": "node1.example.com", "keep_last": 1},
     "OP_BACKUP_DRILL": {"node": "node1.example.com"},
     "OP_BACKUP_SCHEDULE_ADD": {"schedule_name": "nightly", "calendar": "daily"},
+    "OP_WEBHOOK_ADD": {"webhook_name": "chat", "url": "https://h.test/", "secret": "0123456789abcdef"},
 }  # fmt: skip
 """Sound bodies that differ from `REQUIRED`."""
 SECONDARY = {"pnode": "node1.example.com", "disk_template": "drbd", "disks": [{"size": 1}]}

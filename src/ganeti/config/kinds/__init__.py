@@ -19,6 +19,7 @@ from ganeti.config.kinds.job_filter import JOB_FILTER
 from ganeti.config.kinds.kind import Kind, Problem
 from ganeti.config.kinds.network import NETWORK
 from ganeti.config.kinds.node import NODE
+from ganeti.config.kinds.webhook import WEBHOOK, WEBHOOK_STATE
 from ganeti.config.view import View
 from ganeti.model.objects import Cluster
 from ganeti.model.stored import Stored
@@ -36,6 +37,8 @@ _ALL = (
     JOB_FILTER,
     BACKUP_SCHEDULE,
     BACKUP_RUN,
+    WEBHOOK,
+    WEBHOOK_STATE,
 )
 KINDS: dict[type[Stored], Kind] = {kind.type: kind for kind in _ALL}
 

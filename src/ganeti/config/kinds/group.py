@@ -9,6 +9,7 @@ from ganeti.config.kinds.kind import Kind, Problem, name_problems
 from ganeti.config.view import View
 from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.objects import Cluster, NodeGroup
+from ganeti.model.webhook import Webhook
 
 
 def _claims(_cluster: Cluster, group: NodeGroup) -> Iterator[Claim]:
@@ -36,6 +37,13 @@ def _references(view: View, group: NodeGroup) -> Iterator[Problem]:
             text = (
                 f"schedule {schedule.name} saves the instances of group {group.name}; change or remove it first:"
                 f" gnt-backup schedule modify {schedule.name} --groups="
+            )
+            yield ErrorCode.WRONG_STATE, text
+    for webhook in view.table(Webhook).values():
+        if group.uuid in webhook.groups:
+            text = (
+                f"webhook {webhook.name} names group {group.name}; change or remove it first:"
+                f" gnt-cluster webhook modify {webhook.name} --groups="
             )
             yield ErrorCode.WRONG_STATE, text
 

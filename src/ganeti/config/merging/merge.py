@@ -25,6 +25,7 @@ from ganeti.model.job_filter import JobFilter
 from ganeti.model.objects import Cluster, DetachedDisk, Disk, Instance, Node
 from ganeti.model.recovery import Recovery
 from ganeti.model.stored import Stored
+from ganeti.model.webhook import Webhook
 
 _SHOWN_PROBLEMS = 20
 
@@ -81,6 +82,7 @@ def _with(plan: MergePlan, theirs: Snapshot, options: MergeOptions) -> MergePlan
     instances = _with_ports(ours, instances, findings)
     filters = _merged_filters(theirs, findings)
     _say_of_schedules(theirs, findings)
+    _say_of_webhooks(theirs, findings)
     images = theirs.images.values()
     changed = [cluster, *networks.values(), *groups.values(), *nodes, *instances, *images, *filters]
     snapshot = _snapshot(ours, cluster, changed, findings)
@@ -216,6 +218,14 @@ def _say_of_schedules(theirs: Snapshot, findings: Findings) -> None:
     if names := sorted(one.name for one in theirs.table(BackupSchedule).values()):
         findings.note(
             f"schedules of backups are not merged: {some(names)}; add them again: gnt-backup schedule add"
+        )
+
+
+def _say_of_webhooks(theirs: Snapshot, findings: Findings) -> None:
+    """Name webhooks: their rules name the other cluster's groups, and their receivers would see another cluster."""
+    if names := sorted(one.name for one in theirs.table(Webhook).values()):
+        findings.note(
+            f"webhooks are not merged: {some(names)}; add them again: gnt-cluster webhook add"
         )
 
 

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.objects import Cluster, Image, Instance, Network, Node, NodeGroup
+from ganeti.model.webhook import Webhook
 from ganeti.query.fields.field import Field, ValueKind
 
 R = TypeVar("R")
@@ -17,7 +18,7 @@ _STORED = (
     ("tags", "Tags", ValueKind.OTHER, "Tags of the {}"),
 )
 
-TaggedObject = Cluster | Node | NodeGroup | Instance | Network | Image | BackupSchedule
+TaggedObject = Cluster | Node | NodeGroup | Instance | Network | Image | BackupSchedule | Webhook
 
 
 def stored_fields(what: str, object_of: Callable[[R], TaggedObject]) -> list[Field[R]]:

@@ -19,6 +19,7 @@ from ganeti.model.opcodes.cluster import (
     OpClusterVerifyGroup,
 )
 from ganeti.model.verify_codes import VerifyCode
+from ganeti.model.webhook import Webhook
 from ganeti.units.base import LogicalUnit
 from ganeti.units.cluster.backup_findings import backup_findings
 from ganeti.units.cluster.disk_findings import (
@@ -72,6 +73,7 @@ from ganeti.units.cluster.mirror_findings import (
 from ganeti.units.cluster.oob_findings import oob_findings, oob_problems
 from ganeti.units.cluster.recovery_findings import recovery_findings
 from ganeti.units.cluster.redundancy import memory_findings
+from ganeti.units.cluster.webhook_findings import webhook_findings
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import cluster_variables
 from ganeti.units.hooks.point import HookPoint
@@ -203,6 +205,9 @@ class LUClusterVerifyConfig(VerifyUnit[OpClusterVerifyConfig]):
             ok = await self.report(ctx, "Verifying automatic recovery", recovery) and ok
         backups = backup_findings(snapshot, ctx.now)
         ok = await self.report(ctx, "Verifying scheduled backups", backups) and ok
+        if snapshot.table(Webhook):
+            webhooks = webhook_findings(snapshot, ctx.now)
+            ok = await self.report(ctx, "Verifying webhooks", webhooks) and ok
         left = pending_undo_findings(snapshot, ctx.services.pending_undo())
         await self.report(ctx, "Verifying what jobs left undone", left)
         return Outcome(ok)

@@ -28,6 +28,7 @@ from ganeti.web.resources import (
     session,
     settings,
     simulations,
+    webhooks,
 )
 
 
@@ -57,6 +58,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *networks.OPERATIONS,
     *images.OPERATIONS,
     *schedules.OPERATIONS,
+    *webhooks.OPERATIONS,
     *jobs.OPERATIONS,
     *session.OPERATIONS,
     *consoles.OPERATIONS,
