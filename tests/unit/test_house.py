@@ -219,6 +219,7 @@ def test_untrusted_text_reaches_a_terminal_only_by_the_way_that_escapes_it() -> 
 
 
 CLUSTER_PARAMS_ELSEWHERE = {
+    "cli/init_questions.py": "the questions before a cluster exists",
     "bootstrap/init.py": "where there are user ids for guests, guests have them; whose they are already",
     "bootstrap/takeover.py": "whose the user ids are already",
     "bootstrap/join.py": "facts that a node reads from ssconf",

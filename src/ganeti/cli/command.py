@@ -171,6 +171,7 @@ class CommandTable:
         words = joined(rest, command.options)
         args = parser_of(self.prog, command, self.errors).parse_intermixed_args(words)
         args.prog, args.command, args.op = self.prog, command.name, command.source
+        args.given_words = tuple(rest)
         return command.function(args)
 
     def completion(self, shell: str) -> str:

@@ -23,7 +23,7 @@ from ganeti.cli.cluster_recovery import add_recovery_commands
 from ganeti.cli.cluster_takeover import add_takeover_commands
 from ganeti.cli.cluster_users import add_user_commands
 from ganeti.cli.cluster_webhooks import add_webhook_commands
-from ganeti.cli.command import EXIT_FAILURE, option
+from ganeti.cli.command import EXIT_FAILURE, EXIT_USAGE, option
 from ganeti.cli.declared import program
 from ganeti.cli.errors import NeedsConfirmation
 from ganeti.cli.ispecs_commands import add_cluster_command
@@ -55,7 +55,7 @@ INIT = OpOptions("cluster.OpClusterSetParams", without=("add_uids", "remove_uids
 
 @table.command(
     "init",
-    Argument("cluster_name", "name of the cluster: a host name that is not the name of a node"),
+    Argument("cluster_name", "name of the cluster: a host name that is not the name of a node", nargs="?"),
     INIT,
     option("--master-ip", metavar="ADDRESS",
            help="address of the cluster; default: the address of its name"),
@@ -67,6 +67,7 @@ INIT = OpOptions("cluster.OpClusterSetParams", without=("add_uids", "remove_uids
     *STATE_OPTIONS,
     option("--primary-ip-version", type=int, choices=(4, 6),
            help="ignored; the primary address determines the family"),
+    option("--yes", dest="is_sure", action="store_true", help="never ask; require the name of the cluster"),
     option("--no-etc-hosts", action="store_true", help="ignored; kept for compatibility with Ganeti 3"),
     option("--no-ssh-init", action="store_true", help="ignored; kept for compatibility with Ganeti 3"),
     VERBOSE,
@@ -74,8 +75,48 @@ INIT = OpOptions("cluster.OpClusterSetParams", without=("add_uids", "remove_uids
 def init(args: argparse.Namespace) -> int:
     """Create a cluster with this node as its master.
 
+    On a terminal and without a name, the command asks for the settings that the command line leaves open, with
+    defaults from this host, and for the first user of the web console. It then shows the command line that creates the
+    same cluster without questions. With a name, with --yes, or without a terminal it never asks.
+
     The command starts the node daemon and the master daemon. If a step fails, the command undoes all steps.
     """
+    if args.cluster_name is not None:
+        return _create(args)
+    if args.is_sure or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        what = "the following arguments are required: cluster_name"
+        say(f"gnt-cluster init: error: {what}", file=sys.stderr)
+        return EXIT_USAGE
+    from ganeti.cli.init_questions import Interview, ask_on_terminal, this_host
+
+    say("This command creates a cluster. An empty answer takes the value in brackets; Ctrl-C ends.")
+    interview = Interview(this_host(), ask_on_terminal, say)
+    interview.fill(args)
+    administrator = interview.administrator()
+    if not interview.is_confirmed():
+        raise NeedsConfirmation("Not confirmed; nothing was changed.")
+    code = _create(args)
+    lines = [interview.command(args)]
+    if administrator:
+        lines.append(f"gnt-cluster add-user --options=write {administrator}")
+        _add_administrator(args, administrator)
+    say("\nThe cluster is ready. The same without questions:", *lines, sep="\n  ")
+    return code
+
+
+def _add_administrator(args: argparse.Namespace, name: str) -> None:
+    """Add a user with all rights; the cluster stays if that fails."""
+    from ganeti.cli.cluster_users import add_user
+
+    more = {"user_name": name, "options": "write", "token": False, "is_json": False}
+    try:
+        add_user(argparse.Namespace(**{**vars(args), **more}))
+    except InputError as err:
+        say(f"The user {name} was not added: {err.message}.", file=sys.stderr)
+
+
+def _create(args: argparse.Namespace) -> int:
+    """Create the cluster of the command line."""
     import asyncio
 
     from ganeti.base.addresses import own_address
