@@ -5,7 +5,7 @@ PREFIX ?= /opt/ganeti
 BIN := .venv/bin
 STAMP := .venv/.ready
 PYTEST := $(BIN)/pytest
-PYTHON_FOLDERS := src tests scripts integrations $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py guest/*.py))))
+PYTHON_FOLDERS := src tests scripts integrations/python $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py guest/*.py))))
 
 # Debian packages beyond git, make and python3.
 TEST_PACKAGES := iproute2 qemu-system-x86 qemu-utils ovmf socat strace nftables iptables e2fsprogs etcd-server \

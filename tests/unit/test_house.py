@@ -308,7 +308,7 @@ def test_every_silenced_type_error_has_its_reason() -> None:
     assert _places(bare, python) == []
 
 
-@pytest.mark.parametrize("name", ["run", "dev"])
+@pytest.mark.parametrize("name", ["run", "dev", "ansible"])
 def test_every_pin_has_a_version_and_hashes(name: str) -> None:
     text = (TOP / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
     entries = re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE).replace("\\\n", " ").split("\n")
