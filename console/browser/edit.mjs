@@ -50,11 +50,11 @@ await scenario(async ({ page, base, folder, context, watch }) => {
   await page.getByLabel("Tags").first().fill("gold, eu");
   await page.waitForSelector('.preview .badge:has-text("The check found no problem")');
   const said = await changes(page);
-  check(/vcpus.*1 → 2.*at the next start/.test(said), `the effect is not shown: ${said}`);
+  check(/vcpus.*1 → 2.*at once where possible, otherwise at the next start/.test(said), `the effect is not shown: ${said}`);
   check(/recovery_priority.*50 → 70.*at once/.test(said), `the effect is not shown: ${said}`);
-  check((await page.textContent(".preview")).includes("Nothing restarts by itself"), "the restart is not explained");
+  check((await page.textContent(".preview")).includes("Nothing restarts"), "the restart is not explained");
   const commands = await page.locator(".preview .command code").allTextContents();
-  check(commands[0] === `gnt-instance modify --backend-parameters recovery_priority=70,vcpus=2 ${NAME}`, `the command is ${commands}`);
+  check(commands[0] === `gnt-instance modify --backend-parameters recovery_priority=70,vcpus=2 --hotplug-if-possible ${NAME}`, `the command is ${commands}`);
   await pictures(page, folder, "edit-instance");
 
   // Another person changes the same value meanwhile: nothing is overwritten unseen.

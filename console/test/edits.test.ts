@@ -69,7 +69,7 @@ describe("effects", () => {
   it("depend on the guest", () => {
     expect(effectOf(balance, { isRunning: true, isHot: false })).toBe("at once");
     expect(effectOf(vcpus, { isRunning: true, isHot: true })).toBe("at the next start");
-    expect(effectOf(ip, { isRunning: true, isHot: true })).toBe("at once, in the running guest");
+    expect(effectOf(ip, { isRunning: true, isHot: true })).toBe("at once where possible, otherwise at the next start");
     expect(effectOf(ip, { isRunning: true, isHot: false })).toBe("at the next start");
     expect(effectOf(vcpus, { isRunning: false, isHot: true })).toBe("when it is started");
     expect(effectOf(vcpus, null)).toBe("for each running instance, at its next start");

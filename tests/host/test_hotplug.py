@@ -96,8 +96,10 @@ def guest() -> Path:
 
 @pytest_asyncio.fixture
 async def nodes(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[list[Node]]:
+    for name in ("BALLOON_S", "PLUG_S"):  # emulated guests beside other tests take their time
+        monkeypatch.setattr(memory, name, 4 * getattr(memory, name) * patience())
     probed = Paths(tmp_path_factory.getbasetemp() / "probe")
     await Acceleration(probed, run).kvm_works(Programs.find({}))
     known = probed.kvm / "acceleration"
@@ -379,6 +381,7 @@ async def test_processors_go_from_a_running_guest(
     assert node.record(instance).added_cpus == ()
 
 
+@pytest.mark.soak
 async def test_a_confined_guest_gets_a_processor(
     nodes: list[Node], guest: Path, tmp_path: Path
 ) -> None:
@@ -487,7 +490,7 @@ async def test_a_guest_without_the_driver_gets_no_memory(
     with pytest.raises(HypervisorError, match="used 0 of 64 MiB"):
         await node.driver.hotplug.set_memory(instance, 160)
     assert [one.memory for one in await node.driver.running()] == [96]
-    assert await node.driver.hotplug.set_memory(instance, 80) == 80
+    assert await node.driver.hotplug.set_memory(instance, 90) == 90
 
 
 async def test_a_node_takes_memory_that_a_guest_does_not_use_and_gives_it_back(

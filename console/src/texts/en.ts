@@ -82,7 +82,7 @@ export const t = {
     atLeast: (low: string) => `at least ${low}`, atMost: (high: string) => `at most ${high}`, from: (low: string, high: string) => `${low} to ${high}`,
     byPolicy: (low: string, high: string) => `the policy allows ${low} to ${high}`,
     outside: (low: string, high: string) => `The instance policy allows ${low} to ${high}, so the master will refuse this.`,
-    now: "at once", atStart: "at the next start", hot: "at once, in the running guest", whenStarted: "when it is started",
+    now: "at once", atStart: "at the next start", hot: "at once where possible, otherwise at the next start", whenStarted: "when it is started",
     eachAtStart: "for each running instance, at its next start",
     effects: { now: "at once", hotplug: "at once or at the next start", start: "at the next start" } as Record<string, string>,
     preview: "Changes", noChanges: "Change a value to see here what the change does.", checking: "Checking", checked: "The check found no problem.",
