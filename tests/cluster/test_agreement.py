@@ -198,6 +198,7 @@ def compared(
     return real, slack
 
 
+@pytest.mark.soak
 def test_evacuation_goes_as_simulated(twin: Twin) -> None:
     option, source = f"evacuate=node{HOME}", twin.source()
     simulated = twin.simulated(option, source)

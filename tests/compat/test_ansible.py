@@ -17,7 +17,11 @@ import pytest
 from tests.support.local_cluster import LocalCluster
 from tests.support.patience import patience
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.soak,  # it installs ansible-core
+    pytest.mark.timeout(900),
+]
 TOP = Path(__file__).resolve().parents[2]
 CACHE = TOP / ".cache" / "ansible"
 PINS = TOP / "requirements" / "ansible.txt"

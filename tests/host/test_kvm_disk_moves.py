@@ -297,7 +297,18 @@ class EndingMonitor(DyingMonitor):
             os.kill(self.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("kill", OF_THE_SWITCH, ids=lambda kill: f"{kill.question}-{kill.is_done}")
+ORDINARY = (Kill("blockdev-reopen", False), Kill("blockdev-reopen", True), Kill("cont", True))
+"""The steps around the node's record; each kill boots a guest twice."""
+
+
+@pytest.mark.parametrize(
+    "kill",
+    [
+        pytest.param(kill, marks=[] if kill in ORDINARY else pytest.mark.soak)
+        for kill in OF_THE_SWITCH
+    ],
+    ids=[f"{kill.question}-{kill.is_done}" for kill in OF_THE_SWITCH],
+)
 def test_after_the_end_of_qemu_at_a_step_the_right_disk_has_all_writes(
     daemons: Daemons,
     guest: Path,
