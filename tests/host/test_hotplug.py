@@ -395,6 +395,7 @@ async def test_a_confined_guest_gets_a_processor(
     assert {frozenset(os.sched_getaffinity(int(task.name))) for task in tasks} == {frozenset((0,))}
 
 
+@pytest.mark.soak
 async def test_a_guest_that_keeps_its_processor_keeps_it_in_the_record(
     nodes: list[Node], guest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,7 @@ from tests.unit.web.test_openapi import call_of
 TOP = Path(__file__).resolve().parents[3]
 GENERATOR = runpy.run_path(str(TOP / "scripts" / "rest_client.py"))
 METHODS = GENERATOR["methods"](DOCUMENT)
-ITEMS: dict[str, Any] = {"job": 1, "disk": 0}
+ITEMS: dict[str, Any] = {"job": 1, "disk": 0, "upload": "0" * 32}
 WORDS = {"type": "hard"}
 """Values of parameters that not every text is."""
 
