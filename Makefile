@@ -36,6 +36,9 @@ console: $(STAMP) ## build the web console, which ganeti-rapi serves below /ui/;
 	@scripts/build_console $(BIN)/python
 	@cd console && npm run --silent test
 
+ansible: $(STAMP) ## put the Ansible collection together in dist/ansible
+	@$(BIN)/python scripts/ansible_collection.py dist/ansible
+
 deb: $(STAMP) ## build the Debian package in dist/
 	@scripts/build_console $(BIN)/python optional
 	@scripts/build_deb $(abspath $(BIN)/python) dist

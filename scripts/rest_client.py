@@ -1,7 +1,7 @@
 """Write the operations of the Python client from the OpenAPI document: integrations/python/ganeti_rest/operations.py.
 
-It also copies the client into the Ansible collection. `make generated` runs it. Each operation of the document becomes a method. Its name follows from the path: the objects of
-the path, then the action (`instance_startup`, `instance_tags_add`); `NAMES` has the exceptions.
+`make generated` runs it. Each operation of the document becomes a method. Its name follows from the path: the objects
+of the path, then the action (`instance_startup`, `instance_tags_add`); `NAMES` has the exceptions.
 """
 
 import keyword
@@ -18,9 +18,6 @@ from ganeti.web.openapi import document
 from ganeti.web.resources.every import OPERATIONS
 
 TOP = Path(__file__).resolve().parents[1]
-PACKAGE = "ganeti_rest"
-COLLECTION = f"ansible_collections.ganeti.cluster.plugins.module_utils.{PACKAGE}"
-COPY = TOP / "integrations" / "ansible" / "plugins" / "module_utils" / PACKAGE
 TARGET = TOP / "integrations" / "python" / "ganeti_rest" / "operations.py"
 
 LEFT_OUT = {
@@ -376,33 +373,19 @@ def text() -> str:
     return formatted("\n".join([*parts, TAIL]))
 
 
-def formatted(source: str, path: Path = TARGET) -> str:
+def formatted(source: str) -> str:
     """Return the source in the form of all other files."""
     ruff = Path(sysconfig.get_path("scripts"), "ruff")
     done = subprocess.run(
-        [ruff, "format", "--no-cache", "--stdin-filename", str(path), "-"],
+        [ruff, "format", "--no-cache", "--stdin-filename", str(TARGET), "-"],
         input=source, text=True, check=True, capture_output=True, cwd=TOP,
     )  # fmt: skip
     return done.stdout
 
 
-def copies() -> dict[Path, str]:
-    """Return the files of the client as the Ansible collection has them: with imports by the collection's name."""
-    return {
-        COPY / path.name: formatted(
-            path.read_text("utf-8").replace(f"from {PACKAGE}", f"from {COLLECTION}"),
-            COPY / path.name,
-        )
-        for path in sorted(TARGET.parent.glob("*.py"))
-    }
-
-
 def main() -> int:
-    """Write the module, and the copy of the client."""
+    """Write the module."""
     TARGET.write_text(text(), encoding="utf-8")
-    COPY.mkdir(exist_ok=True)
-    for path, content in copies().items():
-        path.write_text(content, encoding="utf-8")
     return 0
 
 

@@ -189,7 +189,7 @@ def test_the_rest_server_has_read_its_key_and_then_given_roots_rights_up(
     words = as_user(account.uid, account.gid, ["test", "-r", str(certificate)])
     assert subprocess.run(words, check=False).returncode != 0
     users = separated.paths.rapi_users
-    users.write_text("anna secret read\n")
+    users.write_text("anna secret write\n")
     os.chown(users, account.uid, separated.users.daemons)
     users.chmod(0o600)
     context = ssl.create_default_context(cafile=certificate)
@@ -213,6 +213,8 @@ def test_the_rest_server_has_read_its_key_and_then_given_roots_rights_up(
     begun = ask("POST", "/2/whatif", b'{"scenario": {"steps": []}, "node_size": "64g,1t,8"}')
     assert b'"state":"running"' in begun, begun
     wait_until(lambda: b'"state":"done"' in ask("GET", "/2/whatif"), "a simulation of its ends")
+    upload = ask("POST", "/2/image-uploads", b'{"name": "box", "size": 3, "source_format": "raw"}')
+    assert b'"state":"receiving"' in upload, upload
     assert problems(separated.paths, separated.users) == []
 
 

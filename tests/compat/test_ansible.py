@@ -6,6 +6,7 @@ installs the pinned version once, in the cache of the checkout, and is skipped w
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 TOP = Path(__file__).resolve().parents[2]
+assemble = runpy.run_path(str(TOP / "scripts" / "ansible_collection.py"))["assemble"]
 CACHE = TOP / ".cache" / "ansible"
 PINS = TOP / "requirements" / "ansible.txt"
 NAME = "ansible1.example.com"
@@ -82,9 +84,7 @@ class Ansible:
 
     def __init__(self, programs: Path, work: Path, address: str, trusted: Path) -> None:
         self._programs, self._work = programs, work
-        collections = work / "ansible_collections" / "ganeti"
-        collections.mkdir(parents=True)
-        (collections / "cluster").symlink_to(TOP / "integrations" / "ansible")
+        assemble(work / "ansible_collections" / "ganeti" / "cluster")
         callbacks = work / "callbacks"
         callbacks.mkdir()
         (callbacks / "recorder.py").write_text(RECORDER)

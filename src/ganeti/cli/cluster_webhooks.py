@@ -137,13 +137,15 @@ def _secret(args: argparse.Namespace) -> dict[str, str]:
 
 def _add(args: argparse.Namespace) -> int:
     given = _secret(args)
-    made = "" if given or args.dry_run else secrets.token_urlsafe(SECRET_BYTES)
-    if made or not given:
-        given = {"secret": made or secrets.token_urlsafe(SECRET_BYTES)}
-    _run(args, "Add", **PARAMS.given(args), **given)
-    if made:
-        say(f"Secret of webhook {args.webhook_name}, which is not shown again: {made}")
-    return 0
+    if not given:
+        given = {"secret": secrets.token_urlsafe(SECRET_BYTES)}
+        if (
+            not args.dry_run
+        ):  # Before the job, so that it is not lost with --submit or a lost connection.
+            say(
+                f"Secret of webhook {args.webhook_name}, which is not shown again: {given['secret']}"
+            )
+    return _run(args, "Add", **PARAMS.given(args), **given)
 
 
 def _modify(args: argparse.Namespace) -> int:

@@ -2,6 +2,9 @@
 
 import enum
 
+EVENT_KINDS = ("job", "instance", "node", "group", "network", "image", "cluster", "backup")
+"""The kinds of events, in the event stream and in webhooks."""
+
 
 class JobStatus(enum.StrEnum):
     """States of a job and of its opcodes (G6)."""

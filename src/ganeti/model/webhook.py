@@ -6,18 +6,6 @@ Both are objects of the configuration: durable, replicated, in backups of the st
 from ganeti.model.objects import GroupUuid
 from ganeti.model.stored import Stored
 
-EVENT_KINDS = (
-    "job",
-    "instance",
-    "node",
-    "group",
-    "network",
-    "image",
-    "cluster",
-    "backup",
-)
-"""The kinds of events, in the event stream and in rules."""
-
 
 class Webhook(Stored, frozen=True, kw_only=True):
     """Which events go to which address."""

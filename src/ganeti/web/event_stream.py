@@ -5,7 +5,8 @@ from http import HTTPStatus
 
 from ganeti.base.errors import GanetiError
 from ganeti.base.http_web import web
-from ganeti.web.events import KINDS, SUBSCRIBERS_LIMIT, is_number, seen_by
+from ganeti.model.names import EVENT_KINDS
+from ganeti.web.events import SUBSCRIBERS_LIMIT, is_number, seen_by
 from ganeti.web.operations import Call
 from ganeti.web.refusals import Refusal, bad_request
 
@@ -22,9 +23,11 @@ async def stream(call: Call, request: web.BaseRequest) -> web.StreamResponse:
             "the number of an event must be EPOCH-SERIAL-N, copied from an event of this stream"
         )
     given = call.arguments.text("kinds")
-    kinds = given.split(",") if given else list(KINDS)
-    if unknown := set(kinds) - set(KINDS):
-        raise bad_request(f"unknown kind {min(unknown)!r:.40}; the kinds are {', '.join(KINDS)}")
+    kinds = given.split(",") if given else list(EVENT_KINDS)
+    if unknown := set(kinds) - set(EVENT_KINDS):
+        raise bad_request(
+            f"unknown kind {min(unknown)!r:.40}; the kinds are {', '.join(EVENT_KINDS)}"
+        )
     is_seen = seen_by(call.user, kinds)
     response = web.StreamResponse(
         headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}

@@ -18,7 +18,6 @@ from ganeti.base.errors import GanetiError
 from ganeti.model import wire
 from ganeti.model.job import remote_source
 from ganeti.model.rest_users import User
-from ganeti.model.webhook import EVENT_KINDS
 from ganeti.web.master import MasterConnections
 from ganeti.web.refusals import Refusal
 
@@ -29,7 +28,6 @@ KEEP_ALIVE_S = 15.0
 AGAIN_S = 1.0
 SUBSCRIBERS_LIMIT = 2_000
 NUMBER = re.compile(r"[0-9]{1,10}-[0-9]{1,10}(?:-[0-9]{1,6})?")
-KINDS = EVENT_KINDS
 """A `backup` is the state of an instance's backups by one schedule, after each change; it is not part of the state
 after `reset`, because schedules are listed with it."""
 _STATE: tuple[tuple[str, str, tuple[str, ...]], ...] = (

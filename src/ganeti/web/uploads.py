@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
@@ -17,6 +17,7 @@ import msgspec
 from ganeti.base.clock import Clock
 from ganeti.base.errors import GanetiError, HostError
 from ganeti.base.files import is_full
+from ganeti.base.run_to_completion import run_to_completion
 from ganeti.images.uploads import (
     LIFE_S,
     Hasher,
@@ -231,7 +232,7 @@ class Uploads:
 
     async def _write(self, write: Callable[..., T], *args: Any) -> T:
         try:
-            return await _finished(asyncio.to_thread(write, *args))
+            return await run_to_completion(asyncio.to_thread(write, *args))
         except OSError as err:
             if is_full(err):
                 raise _no_room(
@@ -242,7 +243,7 @@ class Uploads:
     async def _completed(self, found: _Active) -> Upload:
         directory, upload = self._place(), found.upload
         with self._opened(upload.id) as descriptor:
-            found.hashed = await _finished(
+            found.hashed = await run_to_completion(
                 asyncio.to_thread(digest_rest, descriptor, found.hasher, found.hashed)
             )
         digest = found.hasher.hexdigest()
@@ -274,7 +275,7 @@ class Uploads:
 
     async def _forget(self, ident: str) -> None:
         (await self._known()).pop(ident, None)
-        await _finished(asyncio.to_thread(self._place().remove, ident))
+        await run_to_completion(asyncio.to_thread(self._place().remove, ident))
 
     async def _has_succeeded(self, job: int) -> bool:
         rows = await self._master.ask("QueryJobs", [str(job)], ["status"])
@@ -288,7 +289,7 @@ class Uploads:
             known = await self._known()
             busy = {ident for ident, one in known.items() if one.is_busy}
             now = self._clock.time()
-            gone = await _finished(
+            gone = await run_to_completion(
                 asyncio.to_thread(self._directory.remove_stale, now, keep=busy.__contains__)
             )
             for ident in gone:
@@ -307,16 +308,6 @@ def _conflict(found: _Active, why: str) -> Refusal:
 
 def _no_room(why: str) -> Refusal:
     return Refusal(HTTPStatus.INSUFFICIENT_STORAGE, why)
-
-
-async def _finished(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a thread; a cancelled caller waits for it, because the thread uses an open file."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait((task,))
-        raise
 
 
 async def _collected(parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

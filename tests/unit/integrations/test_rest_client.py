@@ -54,13 +54,6 @@ def test_operations_are_those_of_the_document() -> None:
     assert GENERATOR["TARGET"].read_text() == GENERATOR["text"](), "run: make generated"
 
 
-def test_copy_in_the_ansible_collection_is_the_same_client() -> None:
-    copies = GENERATOR["copies"]()
-    assert {path.name for path in GENERATOR["COPY"].glob("*.py")} == {path.name for path in copies}
-    for path, text in copies.items():
-        assert path.read_text() == text, "run: make generated"
-
-
 def test_every_operation_is_a_method_or_has_a_reason() -> None:
     ids = {one.id for one in OPERATIONS}
     assert ids - {one.one["operationId"] for one in METHODS} == set(GENERATOR["LEFT_OUT"])

@@ -7,8 +7,9 @@ from ganeti.base.identifiers import plain_name
 from ganeti.config.index import Claim
 from ganeti.config.kinds.kind import Kind, Problem, name_problems
 from ganeti.config.view import View
+from ganeti.model.names import EVENT_KINDS
 from ganeti.model.objects import Cluster
-from ganeti.model.webhook import EVENT_KINDS, Webhook, WebhookState
+from ganeti.model.webhook import Webhook, WebhookState
 from ganeti.protocols.webhook import check_secret, check_url
 
 

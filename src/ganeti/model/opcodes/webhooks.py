@@ -3,6 +3,7 @@
 from typing import Annotated, ClassVar
 
 from ganeti.model.fields import Field, Form, RefersTo
+from ganeti.model.names import EVENT_KINDS
 from ganeti.model.opcodes.base import OpCode
 from ganeti.model.operation import DRY_RUN, Rest
 
@@ -25,7 +26,7 @@ class WebhookParams(OnWebhook, frozen=True, kw_only=True):
         "address that receives the events: https://HOST/PATH, or http:// without encryption", metavar="URL"
     ), RefersTo.CLUSTER] = None  # fmt: skip
     kinds: Annotated[list[str] | None, Field(
-        "send only events of these kinds: job, instance, node, group, network, image, cluster, backup; default: all",
+        f"send only events of these kinds: {', '.join(EVENT_KINDS)}; default: all",
         metavar="KIND,...", form=Form.WORDS
     ), RefersTo.NOTHING] = None  # fmt: skip
     names: Annotated[list[str] | None, Field(

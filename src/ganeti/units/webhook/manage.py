@@ -11,6 +11,7 @@ from ganeti.config.resolve import resolve_group, resolve_webhook
 from ganeti.config.transaction import Draft
 from ganeti.config.view import View
 from ganeti.jobs.executor import Change, Outcome
+from ganeti.model.names import EVENT_KINDS
 from ganeti.model.objects import GroupUuid
 from ganeti.model.opcodes.webhooks import (
     OpWebhookAdd,
@@ -19,7 +20,7 @@ from ganeti.model.opcodes.webhooks import (
     OpWebhookTest,
     WebhookParams,
 )
-from ganeti.model.webhook import EVENT_KINDS, Webhook, WebhookState
+from ganeti.model.webhook import Webhook, WebhookState
 from ganeti.protocols.webhook import Happened, check_secret, check_url
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext

@@ -3,11 +3,11 @@
 from functools import cache
 
 from ganeti.model import wire
+from ganeti.model.names import EVENT_KINDS
 from ganeti.model.opcode_table import OPCODES
 from ganeti.model.operation import Parameter, Right, Value
 from ganeti.web.application import Streamed, Text
 from ganeti.web.event_stream import stream
-from ganeti.web.events import KINDS
 from ganeti.web.lists import Encoded, tagged
 from ganeti.web.metrics import metrics, usage
 from ganeti.web.openapi import PAGE, PAGE_HEADERS, document
@@ -69,7 +69,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *operations_of(OPCODES.values(), {**nodes.BODIES, **instances.BODIES}),
     read("/2/events", "events", "Follow changes of the cluster as server-sent events", _events,
          Parameter("after", Value.TEXT, "only events after this number, like Last-Event-ID"),
-         Parameter("kinds", Value.TEXT, f"kinds of events, separated by commas: {', '.join(KINDS)}"),
+         Parameter("kinds", Value.TEXT, f"kinds of events, separated by commas: {', '.join(EVENT_KINDS)}"),
          right=Right.READ, result="events", is_open=True),
     read("/2/openapi.json", "openapi", "Return this document", _document, is_open=True),
     read("/2/docs", "docs", "Return a page that shows the document", _page, result="page", is_open=True),
