@@ -108,7 +108,7 @@ class Consoles(Protocol):
     async def open(
         self, snapshot: Snapshot, scope: Scope | None, instance: str, kind: str, /
     ) -> dict[str, Any]:
-        """Return the door to a console on the instance's node; PrereqError, InputError, RpcError."""
+        """Return the endpoint to a console on the instance's node; PrereqError, InputError, RpcError."""
         ...
 
 

@@ -86,7 +86,7 @@ class RestMethods:
         return dict(self.figures())
 
     async def _open_console(self, args: Arguments, _caller: Caller) -> dict[str, Any]:
-        """Open a door to an instance's console for a user with this scope (null: unlimited)."""
+        """Open an endpoint to an instance's console for a user with this scope (null: unlimited)."""
         scope = wire.convert(args.raw(0), Scope | None, what="scope")
         return await self.consoles.open(self.snapshot(), scope, args.text(1), args.text(2))
 

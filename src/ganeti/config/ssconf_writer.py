@@ -210,10 +210,8 @@ class SsconfDistributor:
         former, self._shown_by = self._shown_by, snapshot
         if former is None or not shows_the_same(former, snapshot):
             values = ssconf_values(snapshot)
-            if (
-                values != self._values
-            ):  # otherwise the same object stays, which nodes are known to have
-                self._values = values
+            if values != self._values:
+                self._values = values  # an equal one stays: nodes are known to have that object
         self._position = snapshot.position
         gone = self._acknowledged.keys() - snapshot.nodes.keys()
         for node_uuid in gone:  # it may return as an empty host

@@ -222,7 +222,7 @@ class RecoveryDriver:
 
     @property
     def is_settled(self) -> bool:
-        """Return whether each instance either has what protects it or was given up, as `status` tells in words."""
+        """Return whether each instance either has what protects it or cannot be recovered, as `status` reports in words."""
         term, snapshot = self._term, self._config.snapshot
         if term is None:
             return True

@@ -1,6 +1,6 @@
 """Bridges between guests' consoles and the REST server: TLS with the node's certificate, for one connection each.
 
-The master asks for a door and tells the REST server its port and secret. A door accepts the first connection that
+The master asks for an endpoint and tells the REST server its port and secret. An endpoint accepts the first connection that
 begins with the secret, and nothing after it. The guest never waits long for a slow user: QEMU waits once a socket is
 full, so a connection that takes no bytes for some seconds is cut.
 """
@@ -18,16 +18,16 @@ from ganeti.base.errors import HostError, HypervisorError
 from ganeti.hypervisor.abilities import ConsoleAddress
 from ganeti.hypervisor.interface import Hypervisor, options_of
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures.consoles import CONSOLE_OPEN, ConsoleArgs, ConsoleDoor, ConsoleKind
+from ganeti.rpc.procedures.consoles import CONSOLE_OPEN, ConsoleArgs, ConsoleEndpoint, ConsoleKind
 
 OPEN_S = 15.0
 """Time for the REST server to connect."""
 SECRET_S = 5.0
 """Time for a caller's handshake, and for its secret."""
 STALLED_S: Mapping[ConsoleKind, float] = {"serial": 5.0, "vnc": 30.0}
-DOORS_LIMIT = 256
+ENDPOINTS_LIMIT = 256
 CALLERS_LIMIT = 8
-"""Callers of one door whose secret has not arrived."""
+"""Callers of one endpoint whose secret has not arrived."""
 _CHUNK = 64 * 1024
 _BUFFER = 256 * 1024
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Consoles:
-    """The doors of this node."""
+    """The endpoints of this node."""
 
     def __init__(
         self, hypervisors: Mapping[str, Hypervisor], context: Callable[[], ssl.SSLContext]
@@ -43,50 +43,50 @@ class Consoles:
         """`context` returns TLS with the node's present certificate."""
         self._hypervisors = hypervisors
         self._context = context
-        self._doors: set[_Door] = set()
+        self._endpoints: set[_Endpoint] = set()
 
     def handlers(self) -> Handlers:
         return {CONSOLE_OPEN.name: self.open}
 
-    async def open(self, args: ConsoleArgs, _call: Call) -> ConsoleDoor:
-        """Open a door to the console of a guest that runs here; HypervisorError, HostError."""
+    async def open(self, args: ConsoleArgs, _call: Call) -> ConsoleEndpoint:
+        """Open an endpoint to the console of a guest that runs here; HypervisorError, HostError."""
         consoles = options_of(self._hypervisors, args.instance.hypervisor).consoles
         if consoles is None:
             raise HypervisorError(
                 f"instance {args.instance.name}: the hypervisor {args.instance.hypervisor} has no consoles for the web"
             )
-        if len(self._doors) >= DOORS_LIMIT:
-            raise HostError(f"this node has {DOORS_LIMIT} open consoles already; close some")
+        if len(self._endpoints) >= ENDPOINTS_LIMIT:
+            raise HostError(f"this node has {ENDPOINTS_LIMIT} open consoles already; close some")
         address = consoles.console_address(args.instance, args.kind)
-        door = _Door(args, address, self)
-        port = await door.listen(args.address, self._context())
-        self._doors.add(door)
-        return ConsoleDoor(port=port, secret=door.secret)
+        endpoint = _Endpoint(args, address, self)
+        port = await endpoint.listen(args.address, self._context())
+        self._endpoints.add(endpoint)
+        return ConsoleEndpoint(port=port, secret=endpoint.secret)
 
-    async def take_over(self, door: "_Door") -> None:
+    async def take_over(self, endpoint: "_Endpoint") -> None:
         """End another connection to the same serial console."""
-        args = door.args
-        for other in list(self._doors):
+        args = endpoint.args
+        for other in list(self._endpoints):
             is_same = (other.args.instance.uuid, other.args.kind) == (args.instance.uuid, args.kind)
-            if other is not door and other.is_taken and is_same and args.kind == "serial":
+            if other is not endpoint and other.is_taken and is_same and args.kind == "serial":
                 await other.close()
 
-    def forget(self, door: "_Door") -> None:
-        """Handle the end of a door."""
-        self._doors.discard(door)
+    def forget(self, endpoint: "_Endpoint") -> None:
+        """Handle the end of an endpoint."""
+        self._endpoints.discard(endpoint)
 
     @property
     def count(self) -> int:
-        """Return the number of doors, connected or not."""
-        return len(self._doors)
+        """Return the number of endpoints, connected or not."""
+        return len(self._endpoints)
 
     async def close(self) -> None:
         """End all connections."""
-        for door in list(self._doors):
-            await door.close()
+        for endpoint in list(self._endpoints):
+            await endpoint.close()
 
 
-class _Door:
+class _Endpoint:
     """One console, for one connection."""
 
     def __init__(self, args: ConsoleArgs, address: ConsoleAddress, owner: Consoles) -> None:

@@ -1,4 +1,4 @@
-"""Doors to the consoles of instances: the node of a guest opens one for the REST server."""
+"""Endpoints to the consoles of instances: the node of a guest opens one for the REST server."""
 
 from typing import Any
 
@@ -34,12 +34,12 @@ class ConsoleSource:
             kind="serial" if kind == "serial" else "vnc",
             address=node.primary_ip,
         )
-        door = await self._rpc.call(node, CONSOLE_OPEN, args)
+        endpoint = await self._rpc.call(node, CONSOLE_OPEN, args)
         certificates = [one for one in (node.certificate, node.next_certificate) if one]
         return {
             "node": node.name,
             "address": node.primary_ip,
-            "port": door.port,
-            "secret": door.secret,
+            "port": endpoint.port,
+            "secret": endpoint.secret,
             "certificates": certificates,
         }

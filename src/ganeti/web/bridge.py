@@ -47,20 +47,23 @@ _WHY = {
 }
 
 
-async def connect(door: Mapping[str, Any]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return a connection to the door of a node, whose certificate the cluster's configuration has; Refusal (502)."""
+async def connect(endpoint: Mapping[str, Any]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a connection to the endpoint of a node, whose certificate the cluster's configuration has; Refusal (502)."""
     try:
         async with asyncio.timeout(CONNECT_S):
             reader, writer = await asyncio.open_connection(
-                door["address"], door["port"], ssl=tls.pinned_client_context(), limit=2 * _CHUNK
+                endpoint["address"],
+                endpoint["port"],
+                ssl=tls.pinned_client_context(),
+                limit=2 * _CHUNK,
             )
-            if tls.peer_fingerprint(writer.transport) not in door["certificates"]:
+            if tls.peer_fingerprint(writer.transport) not in endpoint["certificates"]:
                 writer.transport.abort()
                 raise ssl.SSLError("another host answers there")
-            writer.write(str(door["secret"]).encode())
+            writer.write(str(endpoint["secret"]).encode())
             await writer.drain()
     except (OSError, TimeoutError) as err:
-        why = f"node {door['node']}: the console cannot be reached ({type(err).__name__})"
+        why = f"node {endpoint['node']}: the console cannot be reached ({type(err).__name__})"
         raise Refusal(HTTPStatus.BAD_GATEWAY, why) from err
     return reader, writer
 

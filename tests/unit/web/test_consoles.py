@@ -1,4 +1,4 @@
-"""Consoles in a page: tickets, the WebSocket, the bridge to a real node's door, and pictures."""
+"""Consoles in a page: tickets, the WebSocket, the bridge to a real node's endpoint, and pictures."""
 
 import asyncio
 import base64
@@ -50,9 +50,9 @@ class _Driver:
 
 @dataclass
 class Guest:
-    """A node's doors, and a guest behind them that repeats what it is told, in upper case."""
+    """A node's endpoints, and a guest behind them that repeats what it is told, in upper case."""
 
-    doors: Consoles
+    endpoints: Consoles
     fingerprint: str
     rig: RestRig
     connections: int = 0
@@ -83,9 +83,9 @@ class Guest:
             hvparams={},
         )
         args = ConsoleArgs(instance=spec, kind=kind, address="127.0.0.1")  # type: ignore[arg-type] # the master checks it
-        door = await self.doors.open(args, NOBODY)
+        endpoint = await self.endpoints.open(args, NOBODY)
         return {
-            "node": "node1", "address": "127.0.0.1", "port": door.port, "secret": door.secret,
+            "node": "node1", "address": "127.0.0.1", "port": endpoint.port, "secret": endpoint.secret,
             "certificates": [self.fingerprint],
         }  # fmt: skip
 
@@ -97,16 +97,16 @@ async def guest_of(rig: RestRig, directory: Path) -> AsyncIterator[Guest]:
     certificate = for_rest(key, ["node1"], ["127.0.0.1"], time.time())
     (directory / "cert.pem").write_bytes(certificate)
     drivers: Any = {"kvm": _Driver(Options(consoles=_Sockets(directory / "serial")))}
-    doors = Consoles(
+    endpoints = Consoles(
         drivers, lambda: tls.one_shot_server_context(directory / "cert.pem", directory / "key.pem")
     )
-    guest = Guest(doors, tls.fingerprint(certificate), rig)
+    guest = Guest(endpoints, tls.fingerprint(certificate), rig)
     server = await asyncio.start_unix_server(guest.serve, directory / "serial")
     rig.master.consoles = guest
     try:
         yield guest
     finally:
-        await doors.close()
+        await endpoints.close()
         server.close()
         await asyncio.sleep(0.01)
 
@@ -405,40 +405,40 @@ async def test_bridge_talks_only_to_the_nodes_certificate(rig: RestRig, guest: G
     assert guest.connections == 0
 
 
-# The door on the node
+# The endpoint on the node
 
 
-async def test_door_admits_one_caller_with_the_secret(guest: Guest) -> None:
-    door = await guest.open(None, None, INSTANCE, "serial")
-    for wrong in (b"x" * len(door["secret"]), b""):
-        reader, writer = await _called(door, wrong)
+async def test_endpoint_admits_one_caller_with_the_secret(guest: Guest) -> None:
+    endpoint = await guest.open(None, None, INSTANCE, "serial")
+    for wrong in (b"x" * len(endpoint["secret"]), b""):
+        reader, writer = await _called(endpoint, wrong)
         writer.write_eof() if writer.can_write_eof() else writer.transport.abort()
         with suppress(ConnectionError, ssl.SSLError):
             assert await reader.read() == b""
-    reader, writer = await _called(door, door["secret"].encode())
+    reader, writer = await _called(endpoint, endpoint["secret"].encode())
     assert await reader.readexactly(7) == b"login: "
     with pytest.raises(OSError):
-        await _called(door, door["secret"].encode())
+        await _called(endpoint, endpoint["secret"].encode())
     writer.transport.abort()
 
 
-async def test_door_that_nobody_uses_is_closed(
+async def test_unused_endpoint_is_closed(
     guest: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_consoles, "OPEN_S", 0.01)
-    door = await guest.open(None, None, INSTANCE, "serial")
-    while guest.doors.count:  # noqa: ASYNC110 - a timer of the door ends it
+    endpoint = await guest.open(None, None, INSTANCE, "serial")
+    while guest.endpoints.count:  # noqa: ASYNC110 - a timer of the endpoint ends it
         await asyncio.sleep(0.01)
     with pytest.raises(OSError):
-        await _called(door, b"")
+        await _called(endpoint, b"")
 
 
 async def test_client_that_reads_nothing_does_not_hold_the_guest(
     guest: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_consoles, "STALLED_S", {"serial": 0.05, "vnc": 30.0})
-    door = await guest.open(None, None, INSTANCE, "serial")
-    reader, writer = await _called(door, door["secret"].encode(), limit=1000)
+    endpoint = await guest.open(None, None, INSTANCE, "serial")
+    reader, writer = await _called(endpoint, endpoint["secret"].encode(), limit=1000)
     await reader.readexactly(7)
     with suppress(ConnectionError):
         while not guest.ended.is_set():
@@ -449,10 +449,10 @@ async def test_client_that_reads_nothing_does_not_hold_the_guest(
 
 
 async def _called(
-    door: dict[str, Any], first: bytes, limit: int = 2**16
+    endpoint: dict[str, Any], first: bytes, limit: int = 2**16
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_connection(
-        door["address"], door["port"], ssl=tls.pinned_client_context(), limit=limit
+        endpoint["address"], endpoint["port"], ssl=tls.pinned_client_context(), limit=limit
     )
     writer.write(first)
     return reader, writer

@@ -107,7 +107,7 @@ def listening() -> Iterator[tuple[Path, socket.socket]]:
 
 @contextlib.contextmanager
 def own_user(paths: Paths) -> Iterator[int]:
-    """Reserve a user id that nobody has; the present one if this is not root."""
+    """Reserve an unused user id; the present one if this is not root."""
     if os.getuid():
         yield os.getuid()
         return

@@ -12,15 +12,15 @@ class ConsoleArgs(Message, frozen=True, kw_only=True):
     instance: InstanceSpec
     kind: ConsoleKind
     address: str
-    """The node's own address, at which the door listens."""
+    """The node's own address, at which the endpoint listens."""
 
 
-class ConsoleDoor(Message, frozen=True, kw_only=True):
+class ConsoleEndpoint(Message, frozen=True, kw_only=True):
     """A port of the node for one connection by TLS, whose first bytes must be the secret; closed after 15 s."""
 
     port: int
     secret: str
 
 
-CONSOLE_OPEN = Procedure("console_open", ConsoleArgs, ConsoleDoor, NORMAL_S, changes=False)
-"""A second door to the same serial console ends the first, because QEMU serves one client at a time."""
+CONSOLE_OPEN = Procedure("console_open", ConsoleArgs, ConsoleEndpoint, NORMAL_S, changes=False)
+"""A second endpoint to the same serial console ends the first, because QEMU serves one client at a time."""

@@ -78,7 +78,7 @@ class DiskMoveCalls(GuestCalls):
         return DiskMoveEnd(is_moved=move.is_moved)
 
     def _move(self, args: DiskMoveArgs) -> DiskMoveRecord:
-        """Return the move of these arguments, which nobody has ended."""
+        """Return the move of these arguments, which has not ended."""
         move = self.disk_moves.get(args.instance.uuid)
         if move is None or move.token != args.token or not (move.is_copying or move.is_moved):
             raise HypervisorError(

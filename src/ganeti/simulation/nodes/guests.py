@@ -10,7 +10,7 @@ from ganeti.base.errors import (
 )
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.rpc.procedures.agent import AgentInfo, Frozen, FrozenArgs
-from ganeti.rpc.procedures.consoles import ConsoleArgs, ConsoleDoor
+from ganeti.rpc.procedures.consoles import ConsoleArgs, ConsoleEndpoint
 from ganeti.rpc.procedures.figures import (
     HistoryArgs,
     HistoryForgetArgs,
@@ -136,10 +136,10 @@ class GuestCalls(DiskCalls):
         self._check_able(args.instance)
         return Screenshot(png=f"screen of {self._here(args.instance).spec.name}".encode())
 
-    def on_console_open(self, args: ConsoleArgs) -> ConsoleDoor:
+    def on_console_open(self, args: ConsoleArgs) -> ConsoleEndpoint:
         self._check_able(args.instance)
         self._here(args.instance)
-        return ConsoleDoor(port=1, secret=args.instance.uuid)
+        return ConsoleEndpoint(port=1, secret=args.instance.uuid)
 
     def on_figures(self, _args: Nothing) -> NodeFigures:
         return self.figures

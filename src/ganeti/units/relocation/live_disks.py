@@ -45,7 +45,7 @@ AWAY_S = 120.0
 REST_MIB = 32
 """Data that may be missing at the switch: the guest is paused while it is copied."""
 HOPELESS_S = 300.0
-"""The time after which a guest that writes faster than the copy is given up."""
+"""The time after which the move of a guest that writes faster than the copy fails."""
 
 
 async def check_can_move_live(

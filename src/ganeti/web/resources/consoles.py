@@ -71,13 +71,13 @@ async def _serve(call: Call, request: web.BaseRequest) -> web.StreamResponse:
         raise bad_request("this is not a WebSocket; the path of a ticket is for one")
     services.bridges[call.user.name] += 1
     try:
-        door = await services.master.act(
+        endpoint = await services.master.act(
             "OpenConsole",
             wire.plain(scope) if scope.is_restricted else None,
             ticket.instance,
             ticket.kind,
         )
-        node = await bridge.connect(door)
+        node = await bridge.connect(endpoint)
         try:
             await socket.prepare(request)
             await bridge.run(socket, node, partial(_used, call))
