@@ -1,22 +1,18 @@
 """gnt-backup schedule."""
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import say
 from ganeti.cli.command import CommandTable
-from ganeti.cli.jobs import run_opcode
-from ganeti.cli.objects import ObjectKind, described, print_list, shown
-from ganeti.cli.opcode_options import OpOptions
+from ganeti.cli.objects import ObjectKind, print_list, shown
 from ganeti.cli.options import JOB_OPTIONS, LIST_OPTIONS, VERBOSE
-from ganeti.cli.output import Tree, format_time, print_objects, print_tree, wanted_filter
+from ganeti.cli.output import Tree, format_time, wanted_filter
+from ganeti.cli.rule_commands import Rules
 from ganeti.clients.fields import SCHEDULE
-from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import Argument
-
-PARAMS = OpOptions("backup_schedules.OpBackupScheduleSetParams")
 
 
 def _time(value: float | None) -> str:
@@ -82,6 +78,9 @@ SCHEDULE_KIND = ObjectKind(
 )
 
 
+RULES = Rules("schedule", "gnt-backup schedule", "backup_schedules.OpBackupSchedule", SCHEDULE_KIND)
+
+
 def add_schedule(table: CommandTable) -> None:
     """Add the command schedule."""
     table.command(
@@ -89,7 +88,7 @@ def add_schedule(table: CommandTable) -> None:
         Argument("action", "add, modify, remove, pause, resume, run, list or info"),
         Argument("schedule_name", "name of the schedule", nargs="?", completion="schedule"),
         Argument("names", "for run: only these instances", nargs="*", completion="instance"),
-        PARAMS,
+        RULES.params,
         *(one for one in LIST_OPTIONS if one is not VERBOSE),
         *JOB_OPTIONS,
     )(schedule)
@@ -121,19 +120,9 @@ def schedule(args: argparse.Namespace) -> int:
     'gnt-cluster verify' reports an instance whose last good backup is older than --alert-after (default: twice the
     longest period). 'gnt-instance list -o name,backup_last,backup_state' shows the state of each instance.
     """
-    if args.action == "list":
-        return _list(args)
-    if args.action not in _ACTIONS:
-        raise InputError(
-            f"{args.action!r:.40} must be one of: list, {', '.join(_ACTIONS)}", "action"
-        )
-    if args.action not in ("add", "modify") and PARAMS.given(args):
-        raise InputError("is only for add and modify", next(iter(PARAMS.given(args))))
-    if args.names and args.action != "run":
+    if args.names and args.action not in ("run", "list"):
         raise InputError("names of instances are only for run; use --instances", "names")
-    if args.action != "info" and not args.schedule_name:
-        raise InputError("name the schedule; gnt-backup schedule list shows all", "schedule_name")
-    return _ACTIONS[args.action](args)
+    return RULES.act(args, {"list": _list, "run": _run_now})
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -141,57 +130,7 @@ def _list(args: argparse.Namespace) -> int:
     return print_list(args, SCHEDULE_KIND, wanted_filter("name", names, args.filter))
 
 
-def _info(args: argparse.Namespace) -> int:
-    names = [args.schedule_name] if args.schedule_name else []
-    asked = dict.fromkeys(name for line in SCHEDULE_KIND.info for name in line.fields)
-    fields = list(SCHEDULE) if args.is_json else list(asked)
-    with LuxiClient() as client:
-        rows = client.rows(SCHEDULE_KIND.rows, names, fields)
-    if args.is_json:
-        return print_objects(fields, rows)
-    found = [dict(zip(fields, row, strict=True)) for row in rows]
-    print_tree([described(SCHEDULE_KIND.info, one) for one in found])
-    return 0
-
-
-def _add(args: argparse.Namespace) -> int:
-    return _run(args, "Add", **PARAMS.given(args))
-
-
-def _modify(args: argparse.Namespace) -> int:
-    return _run(args, "SetParams", **PARAMS.given(args))
-
-
-def _remove(args: argparse.Namespace) -> int:
-    return _run(args, "Remove")
-
-
-def _pause(args: argparse.Namespace) -> int:
-    return _run(args, "SetParams", is_paused=True)
-
-
-def _resume(args: argparse.Namespace) -> int:
-    return _run(args, "SetParams", is_paused=False)
-
-
 def _run_now(args: argparse.Namespace) -> int:
-    return _run(args, "Run", instances=args.names or None)
-
-
-def _run(args: argparse.Namespace, kind: str, **given: Any) -> int:
-    op = OpOptions(f"backup_schedules.OpBackupSchedule{kind}").kind
-    result = run_opcode(op(schedule_name=args.schedule_name, **given), args)
-    for name in result or ():
+    for name in RULES.run(args, "Run", instances=args.names or None) or ():
         say(f"{'Would save' if args.dry_run else 'Saving'} {name}")
     return 0
-
-
-_ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    "add": _add,
-    "modify": _modify,
-    "remove": _remove,
-    "pause": _pause,
-    "resume": _resume,
-    "run": _run_now,
-    "info": _info,
-}

@@ -2,22 +2,17 @@
 
 import argparse
 import secrets
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import say
 from ganeti.cli.command import CommandTable, option
-from ganeti.cli.jobs import run_opcode
-from ganeti.cli.objects import ObjectKind, described, print_list, shown
-from ganeti.cli.opcode_options import OpOptions
+from ganeti.cli.objects import ObjectKind, shown
 from ganeti.cli.options import JOB_OPTIONS, LIST_OPTIONS, VERBOSE
-from ganeti.cli.output import format_time, print_json, print_objects, print_tree, wanted_filter
+from ganeti.cli.output import format_time, print_json
+from ganeti.cli.rule_commands import Rules
 from ganeti.clients.fields import WEBHOOK
-from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import Argument
 
-PARAMS = OpOptions("webhooks.OpWebhookSetParams")
 SECRET_BYTES = 32
 SECRET_FILE = option(
     "--secret-file", metavar="FILE", completion="file",
@@ -62,13 +57,16 @@ WEBHOOK_KIND = ObjectKind(
 )
 
 
+RULES = Rules("webhook", "gnt-cluster webhook", "webhooks.OpWebhook", WEBHOOK_KIND)
+
+
 def add_webhook_commands(table: CommandTable) -> None:
     """Add the command webhook."""
     table.command(
         "webhook",
         Argument("action", "add, modify, remove, pause, resume, test, list or info"),
         Argument("webhook_name", "name of the webhook", nargs="?", completion="webhook"),
-        PARAMS,
+        RULES.params,
         SECRET_FILE,
         *(one for one in LIST_OPTIONS if one is not VERBOSE),
         *JOB_OPTIONS,
@@ -99,31 +97,9 @@ def webhook(args: argparse.Namespace) -> int:
     link-local addresses are refused without --allow-local=yes. 'gnt-cluster verify' reports a webhook that has failed
     for an hour.
     """
-    if args.action == "list":
-        names = [args.webhook_name] if args.webhook_name else []
-        return print_list(args, WEBHOOK_KIND, wanted_filter("name", names, args.filter))
-    if args.action not in _ACTIONS:
-        raise InputError(
-            f"{args.action!r:.40} must be one of: list, {', '.join(_ACTIONS)}", "action"
-        )
-    if args.action not in ("add", "modify") and (PARAMS.given(args) or args.secret_file):
-        raise InputError("options of a webhook are only for add and modify", "options")
-    if args.action != "info" and not args.webhook_name:
-        raise InputError("name the webhook; gnt-cluster webhook list shows all", "webhook_name")
-    return _ACTIONS[args.action](args)
-
-
-def _info(args: argparse.Namespace) -> int:
-    names = [args.webhook_name] if args.webhook_name else []
-    asked = dict.fromkeys(name for line in WEBHOOK_KIND.info for name in line.fields)
-    fields = list(WEBHOOK) if args.is_json else list(asked)
-    with LuxiClient() as client:
-        rows = client.rows(WEBHOOK_KIND.rows, names, fields)
-    if args.is_json:
-        return print_objects(fields, rows)
-    found = [dict(zip(fields, row, strict=True)) for row in rows]
-    print_tree([described(WEBHOOK_KIND.info, one) for one in found])
-    return 0
+    if args.secret_file and args.action not in ("add", "modify"):
+        raise InputError("is only for add and modify", "secret-file")
+    return RULES.act(args, {"add": _add, "modify": _modify, "test": _test})
 
 
 def _secret(args: argparse.Namespace) -> dict[str, str]:
@@ -141,54 +117,22 @@ def _add(args: argparse.Namespace) -> int:
         given = {"secret": secrets.token_urlsafe(SECRET_BYTES)}
         if (
             not args.dry_run
-        ):  # Before the job, so that it is not lost with --submit or a lost connection.
-            say(
-                f"Secret of webhook {args.webhook_name}, which is not shown again: {given['secret']}"
-            )
-    return _run(args, "Add", **PARAMS.given(args), **given)
+        ):  # before the job, so that --submit and a lost connection do not lose it
+            name, secret = args.webhook_name, given["secret"]
+            say(f"Secret of webhook {name}, which is not shown again: {secret}")
+    RULES.run(args, "Add", **RULES.params.given(args), **given)
+    return 0
 
 
 def _modify(args: argparse.Namespace) -> int:
-    return _run(args, "SetParams", **PARAMS.given(args), **_secret(args))
-
-
-def _remove(args: argparse.Namespace) -> int:
-    return _run(args, "Remove")
-
-
-def _pause(args: argparse.Namespace) -> int:
-    return _run(args, "SetParams", is_paused=True)
-
-
-def _resume(args: argparse.Namespace) -> int:
-    return _run(args, "SetParams", is_paused=False)
+    RULES.run(args, "SetParams", **RULES.params.given(args), **_secret(args))
+    return 0
 
 
 def _test(args: argparse.Namespace) -> int:
-    result = _result(args, "Test")
+    result = RULES.run(args, "Test")
     if args.is_json:
         return print_json(result)
     if result:
         say(f"Webhook {args.webhook_name}: status {result['status']} in {result['seconds']:.3f} s")
     return 0
-
-
-def _run(args: argparse.Namespace, kind: str, **given: Any) -> int:
-    _result(args, kind, **given)
-    return 0
-
-
-def _result(args: argparse.Namespace, kind: str, **given: Any) -> Any:
-    op = OpOptions(f"webhooks.OpWebhook{kind}").kind
-    return run_opcode(op(webhook_name=args.webhook_name, **given), args)
-
-
-_ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    "add": _add,
-    "modify": _modify,
-    "remove": _remove,
-    "pause": _pause,
-    "resume": _resume,
-    "test": _test,
-    "info": _info,
-}

@@ -163,24 +163,29 @@ def add_list_fields(table: CommandTable, kind: ObjectKind) -> None:
         return EXIT_UNKNOWN_FIELD if is_unknown else 0
 
 
+def print_info(args: argparse.Namespace, kind: ObjectKind, names: Sequence[str]) -> int:
+    """Show objects of a kind that LUXI gives as rows of fields; no names: all."""
+    asked = [*(name for line in kind.info for name in line.fields), *kind.more]
+    fields = (kind.json or BY_KIND[kind.query]) if args.is_json else list(dict.fromkeys(asked))
+    with LuxiClient() as client:
+        rows = client.rows(kind.rows, names, fields)
+        if args.is_json:
+            return print_objects(fields, rows)
+        found = [dict(zip(fields, row, strict=True)) for row in rows]
+        if kind.lines is None:
+            print_tree([described(kind.info, one) for one in found])
+            return 0
+        for one in found:
+            for line in kind.lines(client, one):
+                say(line)
+    return 0
+
+
 def add_info(table: CommandTable, kind: ObjectKind) -> None:
-    """Add the command info of a kind whose objects LUXI gives as rows of fields."""
+    """Add the command info of a kind."""
 
     def info(args: argparse.Namespace) -> int:
-        asked = [*(name for line in kind.info for name in line.fields), *kind.more]
-        fields = (kind.json or BY_KIND[kind.query]) if args.is_json else list(dict.fromkeys(asked))
-        with LuxiClient() as client:
-            rows = client.rows(kind.rows, kind.named(args), fields)
-            if args.is_json:
-                return print_objects(fields, rows)
-            found = [dict(zip(fields, row, strict=True)) for row in rows]
-            if kind.lines is None:
-                print_tree([described(kind.info, one) for one in found])
-                return 0
-            for one in found:
-                for line in kind.lines(client, one):
-                    say(line)
-        return 0
+        return print_info(args, kind, kind.named(args))
 
     names = [kind.names] if kind.names else []
     table.add(Command("info", info, (*names, JSON), ("show",), kind.info_help))

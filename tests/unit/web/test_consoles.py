@@ -422,9 +422,7 @@ async def test_endpoint_admits_one_caller_with_the_secret(guest: Guest) -> None:
     writer.transport.abort()
 
 
-async def test_unused_endpoint_is_closed(
-    guest: Guest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unused_endpoint_is_closed(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_consoles, "OPEN_S", 0.01)
     endpoint = await guest.open(None, None, INSTANCE, "serial")
     while guest.endpoints.count:  # noqa: ASYNC110 - a timer of the endpoint ends it
