@@ -1,13 +1,14 @@
 """One cluster on the fake hypervisor for all tests of a module: making one takes seconds."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from ganeti.bootstrap.daemons import MASTERD, NODED
-from tests.support.local_cluster import LocalCluster, local_cluster
+from tests.cluster.nodes import Nodes
+from tests.support.local_cluster import LocalCluster, local_cluster, short_directory
 from tests.support.shared_cluster import SharedCluster, shared_cluster
 
 _numbers = itertools.count(1)
@@ -47,3 +48,13 @@ def cluster(
 def new_name() -> Callable[[], str]:
     """Names of instances that nobody else has."""
     return lambda: f"i{next(_numbers)}.example.com"
+
+
+@pytest.fixture
+async def nodes() -> AsyncIterator[Nodes]:
+    with short_directory() as directory:
+        made = Nodes(directory)
+        try:
+            yield made
+        finally:
+            await made.close()

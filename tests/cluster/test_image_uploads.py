@@ -14,8 +14,8 @@ import pytest
 from ganeti.base.paths import RAPI_PORT
 from ganeti.bootstrap.daemons import RAPI
 from ganeti.clients.luxi import LuxiClient
-from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
-from tests.support.masters import all_in_sync_set, fail_over
+from tests.support.local_cluster import LocalCluster, wait_until
+from tests.support.masters import fail_over, rest_cluster
 from tests.support.patience import patience
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -25,14 +25,7 @@ DATA = os.urandom(3 << 20)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with local_cluster("--rapi") as made:
-        all_in_sync_set(made, 3)
-        for number in (1, 2, 3):
-            users = made.node(number).paths.rapi_users
-            users.write_text("anna secret write\n")
-            users.chmod(0o600)
-        assert made.run("gnt-cluster", "redist-conf", node=1).status == 0
-        wait_until(lambda: made.runs(RAPI), "the REST server runs")
+    with rest_cluster("anna secret write\n") as made:
         yield made
 
 

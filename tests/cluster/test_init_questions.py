@@ -9,27 +9,15 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.cluster.nodes import Nodes, TestNode
-from tests.support.local_cluster import short_directory
 from tests.support.patience import patience
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 RUN = [sys.executable, "-c", "import sys; from ganeti.cli.gnt_cluster import main; main()"]
 PASSWORD = "a password of anna"
-
-
-@pytest.fixture
-async def nodes() -> AsyncIterator[Nodes]:
-    with short_directory() as directory:
-        made = Nodes(directory)
-        try:
-            yield made
-        finally:
-            await made.close()
 
 
 class Conversation:

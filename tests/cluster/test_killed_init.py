@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,22 +10,11 @@ from ganeti.base.node_files import Lifetime, existing
 from ganeti.base.pidfile import pid_file
 from ganeti.bootstrap.daemons import MASTERD, NODED
 from tests.cluster.nodes import Nodes, TestNode
-from tests.support.local_cluster import short_directory
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 RUN = "import sys; from ganeti.cli.gnt_cluster import main; main()"
 MOMENTS = ["node.pem", "register", NODED, MASTERD]
 """The file, or the daemon, whose first sign ends the command."""
-
-
-@pytest.fixture
-async def nodes() -> AsyncIterator[Nodes]:
-    with short_directory() as directory:
-        made = Nodes(directory)
-        try:
-            yield made
-        finally:
-            await made.close()
 
 
 async def command(node: TestNode, *words: str) -> asyncio.subprocess.Process:

@@ -15,11 +15,10 @@ from collections.abc import Iterator
 import pytest
 
 from ganeti.base.paths import RAPI_PORT
-from ganeti.bootstrap.daemons import RAPI
 from ganeti.clients.luxi import LuxiClient
 from ganeti.vcluster.layout import VirtualNode
-from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
-from tests.support.masters import DELAY, all_in_sync_set, fail_over
+from tests.support.local_cluster import LocalCluster, wait_until
+from tests.support.masters import DELAY, fail_over, rest_cluster
 from tests.support.rest import EventReader, credentials
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(600)]
@@ -32,14 +31,7 @@ OF_ADDRESS = 50
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
-    with local_cluster("--rapi") as made:
-        all_in_sync_set(made, 3)
-        for number in (1, 2, 3):
-            users = made.node(number).paths.rapi_users
-            users.write_text("tour secret write\n")
-            users.chmod(0o600)
-        assert made.run("gnt-cluster", "redist-conf", node=1).status == 0
-        wait_until(lambda: made.runs(RAPI), "the REST server runs")
+    with rest_cluster("tour secret write\n") as made:
         yield made
 
 

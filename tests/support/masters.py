@@ -10,6 +10,7 @@ from typing import Self
 
 from ganeti.base.errors import GanetiError, NotMaster
 from ganeti.base.paths import Paths
+from ganeti.bootstrap.daemons import RAPI
 from ganeti.clients.luxi import LuxiClient
 from ganeti.store.register import RegisterFile
 from ganeti.store.stored_tail import read_stored_tail
@@ -241,3 +242,17 @@ class Load:
         promised = set(self.end())
         lost = promised - job_ids(self._cluster.node(master).paths)
         assert not lost, f"acknowledged and lost: {sorted(lost)[:10]}"
+
+
+@contextlib.contextmanager
+def rest_cluster(users: str) -> Iterator[LocalCluster]:
+    """Three candidates that serve REST for these lines of a users file, whichever is the master."""
+    with local_cluster("--rapi") as made:
+        all_in_sync_set(made, 3)
+        for number in (1, 2, 3):
+            path = made.node(number).paths.rapi_users
+            path.write_text(users)
+            path.chmod(0o600)
+        assert made.run("gnt-cluster", "redist-conf", node=1).status == 0
+        wait_until(lambda: made.runs(RAPI), "the REST server runs")
+        yield made

@@ -65,18 +65,6 @@ class Receiver:
         return [tuple(map(int, one.number.split("-"))) for one in self.accepted]
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-async def master(world: World) -> AsyncIterator[Master]:
-    one = await Master.begin(world)
-    yield one
-    await one.end()
-
-
 @asynccontextmanager
 async def sending(master: Master, post: Receiver) -> AsyncIterator[WebhookSender]:
     history = StateHistory()
