@@ -12,6 +12,7 @@ import pytest
 
 from tests.cluster.test_gnt_backup import add, digests, disks_of, install_os
 from tests.support.local_cluster import LocalCluster
+from tests.support.patience import patience
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -181,6 +182,6 @@ def test_backup_is_mounted_and_nothing_of_it_remains(
         assert facts["NoNewPrivs"].strip() == "1"
         assert int(facts["CapEff"], 16) == 0
         mounted.send_signal(signal.SIGINT)
-        assert mounted.wait(30) == 0
+        assert mounted.wait(30 * patience()) == 0
         assert not socket.parent.exists()
         assert not Path(f"/proc/{children[0]}").exists()

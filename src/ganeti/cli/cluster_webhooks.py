@@ -6,6 +6,7 @@ import secrets
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import say
 from ganeti.cli.command import CommandTable, option
+from ganeti.cli.errors import JobSubmitted
 from ganeti.cli.objects import ObjectKind, shown
 from ganeti.cli.options import JOB_OPTIONS, LIST_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_json
@@ -113,15 +114,20 @@ def _secret(args: argparse.Namespace) -> dict[str, str]:
 
 def _add(args: argparse.Namespace) -> int:
     given = _secret(args)
-    if not given:
-        given = {"secret": secrets.token_urlsafe(SECRET_BYTES)}
-        if (
-            not args.dry_run
-        ):  # before the job, so that --submit and a lost connection do not lose it
-            name, secret = args.webhook_name, given["secret"]
-            say(f"Secret of webhook {name}, which is not shown again: {secret}")
-    RULES.run(args, "Add", **RULES.params.given(args), **given)
+    made = "" if given else secrets.token_urlsafe(SECRET_BYTES)
+    try:
+        RULES.run(args, "Add", **RULES.params.given(args), **(given or {"secret": made}))
+    except JobSubmitted:
+        _show(args, made)
+        raise
+    _show(args, made)
     return 0
+
+
+def _show(args: argparse.Namespace, made: str) -> None:
+    """Show a secret that the command has made, once."""
+    if made and not args.dry_run:
+        say(f"Secret of webhook {args.webhook_name}, which is not shown again: {made}")
 
 
 def _modify(args: argparse.Namespace) -> int:

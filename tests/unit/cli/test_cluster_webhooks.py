@@ -49,6 +49,18 @@ def test_add_makes_a_secret_and_prints_it_once(master: FakeMaster, run: Run) -> 
     assert out == f"Secret of webhook chat, which is not shown again: {secret}\n"
 
 
+def test_secret_is_shown_of_a_job_that_is_only_submitted(master: FakeMaster, run: Run) -> None:
+    master.job()
+    _code, out, _err = run(table, "webhook", "add", "chat", f"--url={URL}", "--submit")
+    assert str(submitted(master)["secret"]) in out
+
+
+def test_secret_of_a_webhook_that_is_refused_is_not_shown(master: FakeMaster, run: Run) -> None:
+    master.job(status="error", result=["OpPrereqError", ["exists", "already_exists"]])
+    code, out, _err = run(table, "webhook", "add", "chat", f"--url={URL}")
+    assert (code, "Secret" in out) == (1, False)
+
+
 def test_secret_comes_from_a_file(master: FakeMaster, run: Run, tmp_path: Path) -> None:
     master.job()
     path = tmp_path / "secret"

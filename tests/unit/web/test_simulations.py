@@ -13,6 +13,7 @@ from ganeti.protocols.simulation_requests import Line
 from ganeti.web import simulations
 from ganeti.web.refusals import Refusal
 from ganeti.web.simulations import KEPT_LIMIT, Simulation, Simulations
+from tests.support.patience import patience
 from tests.support.predictable import FrozenClock
 from tests.support.rest import ADMIN, GUEST, READER, TENANT, RestRig
 
@@ -179,7 +180,7 @@ async def test_process_ends_with_its_simulation(rig: RestRig, play: Play, how: s
     of = play(Line(), end="exec sleep 1000", waits=False)
     await rig.ask("POST", "/2/whatif", SCENARIO)
     (one,) = of.of(ADMIN)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(30 * patience()):
         await (of.remove(one) if how == "remove" else of.close())
     assert one.task is not None
     assert one.task.done()

@@ -78,7 +78,7 @@ def opened_disks(
     """Open the images of a backup; the names of the disks are their numbers."""
     with contextlib.ExitStack() as files:
         directory = files.enter_context(entered(paths, target, instance))
-        with directory.locked(waits=True):
+        with directory.locked():
             contents = directory.complete()
             found = chosen(contents, point)
             chains = {

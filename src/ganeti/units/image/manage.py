@@ -96,7 +96,7 @@ class LUImageRemove(LogicalUnit[OpImageRemove, Image]):
             for node in plan.nodes
         ]
         async with ctx.undo_log() as undo:
-            ctx.step(f"removing image {plan.name} and its {len(copies)} copies")
+            ctx.step(f"removing image {plan.name} and all its copies")
             undo.commit(lambda draft: draft.remove(draft.images[plan.uuid]), then=copies)
         return Outcome()
 

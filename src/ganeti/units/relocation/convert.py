@@ -219,7 +219,7 @@ async def convert(ctx: UnitContext, plan: DiskPlan, *, wait: bool) -> Outcome:
         await steps.take(_RestoreRoles(before))
         if in_place:
             await _check_own_copy(ctx, plan)
-        ctx.step(f"making {len(after.disks)} disks of template {after.disk_template}")
+        ctx.step(f"making the new disks (template {after.disk_template})")
         await steps.take(_MakeConverted(plan))
         if in_place:
             async with disks_opened(ctx, after, plan.node):

@@ -85,7 +85,7 @@ async def move_disks(
     move = DiskMoveArgs(instance=old, token=token)
     end = EndDiskMove(node=node.uuid, instance=old, token=token)
     async with ctx.undo_log() as undo:
-        ctx.step(f"making {len(new.disks)} disks of template {after.disk_template}")
+        ctx.step(f"making the new disks (template {after.disk_template})")
         await _make(ctx, undo, node, new)
         ctx.step("copying the disks while the guest runs")
         await undo.push(end)
