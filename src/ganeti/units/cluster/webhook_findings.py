@@ -11,7 +11,7 @@ FAILING_S = 3600.0
 
 
 def webhook_findings(snapshot: Snapshot, now: float) -> Iterator[Finding]:
-    """Yield webhooks whose receivers have accepted nothing for long, and those that have lost events."""
+    """Yield webhooks whose receivers have accepted nothing for an hour."""
     rules = snapshot.table(Webhook)
     for state in snapshot.table(WebhookState).values():
         rule = rules.get(state.webhook)
