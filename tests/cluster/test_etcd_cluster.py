@@ -1,11 +1,13 @@
 """A cluster whose state is in etcd, with real daemons: masters are elected by themselves, and lose nothing."""
 
+import asyncio
 import os
 import random
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,12 @@ from ganeti.base.state_kinds import ETCD_SERVER
 from ganeti.bootstrap.daemons import MASTERD, NODED
 from ganeti.clients.luxi import LuxiClient
 from ganeti.store.etcd.files import EtcdFiles
-from ganeti.store.etcd.settings import has_data
+from ganeti.store.etcd.gateway import Gateway
+from ganeti.store.etcd.messages import StatusAnswer
+from ganeti.store.etcd.opening import open_gateway
+from ganeti.store.etcd.settings import client_url, has_data
 from ganeti.store.register import RegisterFile
+from ganeti.store.settings import state_settings
 from tests.support.local_cluster import LocalCluster, wait_until
 from tests.support.masters import (
     BUSY_S,
@@ -119,9 +125,46 @@ def test_a_master_that_hangs_is_replaced_and_obeys_when_it_wakes(cluster: LocalC
         load.judge(master_of(cluster))
 
 
+async def give_lead(cluster: LocalCluster, node: int) -> None:
+    """Let the etcd server of a node lead the others."""
+    status = await server_status(cluster, node)
+    (leader,) = [
+        one
+        for one in NODES
+        if (await server_status(cluster, one)).header.member_id == status.leader
+    ]
+    if leader != node:
+        async with gateway_of(cluster) as gateway:
+            url = client_url(cluster.node(leader).address)
+            await gateway.move_leader(url, status.header.member_id)
+
+
+async def server_status(cluster: LocalCluster, node: int) -> StatusAnswer:
+    """What the etcd server of a node says of itself."""
+    async with gateway_of(cluster) as gateway:
+        return await gateway.status(client_url(cluster.node(node).address))
+
+
+@asynccontextmanager
+async def gateway_of(cluster: LocalCluster) -> AsyncIterator[Gateway]:
+    paths = cluster.node(1).paths
+    gateway = open_gateway(paths, state_settings(paths))
+    try:
+        yield gateway
+    finally:
+        await gateway.close()
+
+
 @pytest.mark.requirement("G1", "G2")
 def test_a_machine_that_dies_with_its_server_of_etcd_is_replaced(cluster: LocalCluster) -> None:
     master = master_of(cluster)
+    asyncio.run(give_lead(cluster, master))
+
+    def is_led_by_another() -> bool:
+        status = asyncio.run(server_status(cluster, master))
+        return status.leader not in (0, status.header.member_id)
+
+    wait_until(is_led_by_another, "etcd is led by another node than the master's", BUSY_S)
     with Load(cluster) as load:
         for name in (MASTERD, ETCD_SERVER.daemon):
             cluster.kill(name, master)

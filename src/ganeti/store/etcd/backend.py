@@ -314,6 +314,7 @@ class EtcdBackend(LeasedStore):
                 (self._renew(number, end), "etcd-lease"),
                 (self._look_at_view(end, int(lease.token)), "etcd-rivals"),
                 (self._upkeep.compact(), "etcd-compaction"),
+                (self._upkeep.lead_elsewhere(), "etcd-leader"),
             )
         ]
         try:

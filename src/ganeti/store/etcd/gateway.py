@@ -256,6 +256,13 @@ class Gateway:
         """Return the space freed by compaction to the disk; that server answers nothing meanwhile."""
         await self._post(endpoint, "/v3/maintenance/defragment", {}, Nothing, ADMINISTRATION_S)
 
+    async def move_leader(self, endpoint: str, member: int) -> None:
+        """Let another member lead etcd; `endpoint` is the server that leads now."""
+        fields = {"targetID": str(member)}
+        await self._post(
+            endpoint, "/v3/maintenance/transfer-leadership", fields, Nothing, ADMINISTRATION_S
+        )
+
     async def alarms(self) -> AlarmAnswer:
         """Return the members that report an alarm: full or damaged."""
         return await self._write("/v3/maintenance/alarm", {"action": "GET"}, AlarmAnswer, REQUEST_S)

@@ -64,5 +64,21 @@ def server_problems(seen: Seen, url: str, quota_bytes: int = 0) -> Sequence[Serv
     return found
 
 
+def successor(seen: Seen, own: str) -> int:
+    """Return the member that should lead etcd instead of the server at `own`.
+
+    0 if that server does not lead, or no other one is well.
+    """
+    status = seen[own]
+    if isinstance(status, str) or not status.leader or status.leader != status.header.member_id:
+        return 0
+    well = [
+        one
+        for url, one in seen.items()
+        if url != own and not isinstance(one, str) and not server_problems(seen, url)
+    ]
+    return max(well, key=lambda one: one.raftIndex).header.member_id if well else 0
+
+
 def _greatest(seen: Seen) -> int:
     return max((one.raftIndex for one in seen.values() if not isinstance(one, str)), default=0)
