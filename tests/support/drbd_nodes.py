@@ -1,6 +1,7 @@
 """Model nodes whose disks are kept by the real driver of DRBD, over files, with a DRBD in memory below."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,21 @@ from ganeti.base.paths import Paths
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
+from ganeti.node.disks import InstanceDisks
 from ganeti.node.mirrored_disks import MirroredDisks
 from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures.disk_moves import (
+    DISK_MOVE_BEGIN,
+    DISK_MOVE_SWITCH,
+    BeginDiskMoveArgs,
+    DiskMoveArgs,
+)
 from ganeti.rpc.procedures.disks import (
+    BLOCKDEV_REMOVE,
     COPY_JOINS,
     DISK_GRANTED,
     MIRRORED_DEVICES,
+    DiskArgs,
     GrantArgs,
     MirroredDevice,
 )
@@ -25,7 +35,7 @@ from ganeti.rpc.procedures.host import NODE_VERIFY, VerifyArgs, VerifyReport
 from ganeti.rpc.procedures.recovery import HeartbeatArgs, HeartbeatResult
 from ganeti.rpc.procedures.streams import STREAM_SEND, SendArgs
 from ganeti.simulation.nodes.model import ModelNode
-from ganeti.simulation.nodes.storage import SharedDirectory
+from ganeti.simulation.nodes.storage import SharedDirectory, path_of
 from ganeti.storage import assemble
 from ganeti.storage.assemble import device
 from ganeti.storage.drbd.driver import DrbdDisk, mirrored_devices
@@ -119,11 +129,48 @@ class DrbdModelNode(MemoryNode, ExportNode):
         async def joins(args: GrantArgs, call: Call) -> Nothing:
             return await self.mirrored.joins(args, call)
 
+        found |= self._of_moves(found)
         found[MIRRORED_DEVICES.name] = devices
         found[NODE_VERIFY.name] = verify
         found[DISK_GRANTED.name] = granted
         found[COPY_JOINS.name] = joins
         return found
+
+    def _of_moves(self, found: Handlers) -> Handlers:
+        """The calls that move disks of running guests: the new ones are open, and get the data at the switch."""
+        drivers = partial(device, Paths(Path("/") / self.name))
+        begin, switch, remove = (
+            found[one.name] for one in (DISK_MOVE_BEGIN, DISK_MOVE_SWITCH, BLOCKDEV_REMOVE)
+        )
+
+        async def opened(args: BeginDiskMoveArgs, call: Call) -> Any:
+            disks = InstanceDisks(drivers, replace(args.instance, disks=args.disks))
+            await disks.open()
+            try:
+                return await begin(args, call)
+            except BaseException:
+                await disks.abandon()
+                raise
+
+        async def switched(args: DiskMoveArgs, call: Call) -> Any:
+            move = self.disk_moves.get(args.instance.uuid)
+            if move is not None and not move.is_moved:
+                for old, new in zip(move.old, move.new, strict=True):
+                    self._file(new).write_bytes(self._file(old).read_bytes())
+            return await switch(args, call)
+
+        async def removed(args: DiskArgs, call: Call) -> Any:
+            for guest in self.guests.values():
+                used = [(one.uuid, one.own_id) for one in guest.spec.disks]
+                if (args.disk.uuid, args.disk.own_id) in used:
+                    self.violations.append(f"{guest.spec.name} loses a disk that it uses")
+            return await remove(args, call)
+
+        return {
+            DISK_MOVE_BEGIN.name: opened,
+            DISK_MOVE_SWITCH.name: switched,
+            BLOCKDEV_REMOVE.name: removed,
+        }
 
     def _read(self, args: SendArgs) -> str:
         """No content is kept."""
@@ -134,6 +181,13 @@ class DrbdModelNode(MemoryNode, ExportNode):
 
     def _check_disk(self, disk: DiskSpec) -> None:
         """The driver has opened it."""
+
+    def _place(self, disk: DiskSpec) -> SharedDirectory:
+        return self.groups[str((disk.children or (disk,))[0].own_id[0])]
+
+    def _file(self, disk: DiskSpec) -> Path:
+        """The file that has the data of a disk."""
+        return KERNELS[0].of(self.name).directory / path_of(disk)
 
 
 class Kernels:

@@ -47,7 +47,10 @@ class ExternalNode(ModelNode):
         return super().on_blockdev_create(args)
 
     def on_blockdev_remove(self, args: DiskArgs) -> Nothing:
-        if self.is_away or self._place(args.disk).size_of(args.disk) is None:
+        is_missing = (
+            args.disk.template == "ext" and self._place(args.disk).size_of(args.disk) is None
+        )
+        if self.is_away or is_missing:
             raise StorageError("remove: exit status 1: no such volume")
         return super().on_blockdev_remove(args)
 
@@ -178,3 +181,62 @@ async def test_an_instance_is_renamed_though_its_provider_cannot_be_notified(
     view = await master.run(OpInstanceRename(instance_name=NAME, new_name=OTHER))
     assert succeeded(view) == OTHER
     assert "still records another instance for disk 0" in said(view)
+
+
+MOVES_CALLS = 6
+
+
+@pytest.fixture
+async def mover() -> AsyncIterator[Master]:
+    """A cluster with a running instance whose disk is a file, of the hypervisor that can move disks."""
+    world = World(node_type=ExternalNode, enabled_disk_templates=("ext", "file", "diskless"))
+    one = await Master.begin(world)
+    node(one).providers.append(ProviderInfo(name="box", path="/srv/box"))
+    disks = [DiskRequest(size=64)]
+    succeeded(await one.run(create(disk_template="file", disks=disks, hypervisor="kvm")))
+    one.rpc.reset()
+    yield one
+    await one.end()
+
+
+def check_moved(master: Master, template: str) -> None:
+    """The guest runs with the only disk that exists, which is the configured one."""
+    instance, guests = master.instance(NAME), node(master).guests
+    [disk], [used] = instance.disks, guests[instance.uuid].spec.disks
+    assert (instance.disk_template, instance.switching) == (template, None)
+    assert used.logical_id == disk.logical_id
+    assert list(master.world.shared.disks) == [disk.logical_id[1]]
+    master.check_nothing_is_held()
+
+
+@pytest.mark.requirement("G1", "G11")
+async def test_a_running_guest_moves_to_a_provider_and_back(mover: Master) -> None:
+    to_shelf = modify(disk_template="ext", ext_params={"provider": "shelf"})
+    succeeded(await mover.run(to_shelf))
+    check_moved(mover, "ext")
+    assert mover.instance(NAME).disks[0].logical_id[0] == "shelf"
+    to_box = modify(disk_template="ext", ext_params={"provider": "box"})
+    _, (text, _code) = failed(await mover.run(to_box))
+    assert "do not move between providers while the guest runs" in text
+    succeeded(await mover.run(modify(disk_template="file")))
+    check_moved(mover, "file")
+
+
+@pytest.mark.requirement("G11", "F24")
+@pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST_ANSWER])
+@pytest.mark.parametrize("number", range(1, MOVES_CALLS))
+async def test_a_failed_move_to_a_provider_leaves_one_disk(
+    mover: Master, number: int, fault: Fault
+) -> None:
+    mover.rpc.fail(number, fault)
+    await mover.run(modify(disk_template="ext", ext_params={"provider": "shelf"}))
+    await mover.nothing_is_left()
+    check_moved(mover, mover.instance(NAME).disk_template)
+
+
+async def test_a_move_to_a_missing_provider_is_refused_before_anything_is_made(
+    mover: Master,
+) -> None:
+    view = await mover.run(modify(disk_template="ext", ext_params={"provider": "none"}))
+    assert "provider none of external storage does not exist" in str(failed(view)[1][0])
+    check_moved(mover, "file")

@@ -30,8 +30,11 @@ def _claims(cluster: Cluster, instance: Instance) -> Iterator[Claim]:
             yield Claim("IP address", f"{nic.ip} on {link}")
     if instance.network_port is not None:
         yield Claim("network port", str(instance.network_port))
-    for disk in instance.disks:
-        yield from disk_claims(disk)
+    own = [claim for disk in instance.disks for claim in disk_claims(disk)]
+    yield from own
+    if instance.switching is not None:  # which have the same UUIDs
+        new = (claim for disk in instance.switching.disks for claim in disk_claims(disk))
+        yield from (claim for claim in new if claim not in own)
 
 
 def _problems(view: View, instance: Instance) -> Iterator[Problem]:
@@ -39,7 +42,8 @@ def _problems(view: View, instance: Instance) -> Iterator[Problem]:
     yield from name_problems(host_name, name, "instance name")
     if name == view.cluster.name:
         yield ErrorCode.EXISTS, f"instance {name}: this is the name of the cluster"
-    for node_uuid in instance.all_nodes:
+    after_switch = instance.switching.secondary_nodes if instance.switching else ()
+    for node_uuid in dict.fromkeys((*instance.all_nodes, *after_switch)):
         if node_uuid not in view.nodes:
             yield ErrorCode.UNKNOWN_ENTITY, f"instance {name}: its node {node_uuid} does not exist"
     if len(set(instance.all_nodes)) < len(instance.all_nodes):

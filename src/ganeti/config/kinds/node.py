@@ -49,6 +49,7 @@ def _references(view: View, node: Node) -> Iterator[Problem]:
             ErrorCode.WRONG_STATE,
             f"node {node.name} still has {len(users)} instances, for example {users[0].name}",
         )
+    yield from _copies_in_doubt(view, node)
     for detached in view.table(DetachedDisk).values():
         if node.uuid in detached.nodes:
             text = (
@@ -67,6 +68,17 @@ def _references(view: View, node: Node) -> Iterator[Problem]:
     for image in view.table(Image).values():
         if node.uuid in image.nodes:
             text = f"node {node.name} still has a copy of image {image.name}"
+            yield ErrorCode.WRONG_STATE, text
+
+
+def _copies_in_doubt(view: View, node: Node) -> Iterator[Problem]:
+    """Yield the instances whose guest may use a copy on this node after an interrupted move of its disks."""
+    for instance in view.instances.values():
+        if instance.switching is not None and node.uuid in instance.switching.secondary_nodes:
+            text = (
+                f"node {node.name} may have a copy of the disks of {instance.name}, whose move was interrupted; run:"
+                f" gnt-instance migrate --cleanup {instance.name}"
+            )
             yield ErrorCode.WRONG_STATE, text
 
 

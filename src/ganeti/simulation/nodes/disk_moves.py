@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from ganeti.base.errors import HypervisorError, InputError
+from ganeti.model.names import DiskRole
 from ganeti.rpc.procedures.disk_moves import (
     BeginDiskMoveArgs,
     DiskMoveArgs,
@@ -11,6 +12,7 @@ from ganeti.rpc.procedures.disk_moves import (
     DiskMoveSwitched,
     EndDiskMoveArgs,
 )
+from ganeti.rpc.procedures.disks import OpenDiskArgs
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.instances import InstanceArgs
 from ganeti.simulation.nodes.guests import GuestCalls
@@ -38,7 +40,10 @@ class DiskMoveCalls(GuestCalls):
             raise InputError("must have the UUIDs of the instance's disks", "disks")
         guest = self._here(args.instance)
         for disk in args.disks:
-            self._check_disk(disk)
+            name = args.instance.name
+            self.on_blockdev_assemble(
+                OpenDiskArgs(instance_name=name, disk=disk, role=DiskRole.PRIMARY)
+            )
         known = self.disk_moves.get(args.instance.uuid)
         if known is None or known.token != args.token or not known.is_moved:
             new = DiskMoveRecord(args.token, guest.spec.disks, args.disks)

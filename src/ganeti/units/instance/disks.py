@@ -95,10 +95,12 @@ async def create_disks(
     nodes: Iterable[NodeUuid] | None = None,
     only: Iterable[str] | None = None,
     adopted: Mapping[str, str] | None = None,
+    wipe: bool = True,
 ) -> None:
     """Create the parts of disks on their nodes, or some of each; the undo log removes them.
 
-    `adopted` maps UUIDs of disks to the existing volumes or devices that become these disks.
+    `adopted` maps UUIDs of disks to the existing volumes or devices that become these disks. Without `wipe` no space
+    is filled with zeros: every byte will be written before the disk is used.
     """
     chosen = None if only is None else set(only)
     places = list(creation_order(instance) if nodes is None else nodes)
@@ -106,7 +108,8 @@ async def create_disks(
     await _check_providers(ctx, new, places)
     for uuid in places:
         node = ctx.snapshot.nodes[uuid]
-        for disk in disks_on(ctx, instance, uuid):
+        parts = disks_on(ctx, instance, uuid)
+        for disk in parts if wipe else map(_unwiped, parts):
             if chosen is None or disk.uuid in chosen:
                 ctx.info(f"disk {disk.index} ({disk.size} MiB) on {node.name}")
                 source = (adopted or {}).get(disk.uuid, "")
@@ -117,6 +120,10 @@ async def create_disks(
                 await undo.push(unsure)
                 await _create_disk(ctx, node, instance, disk, source)
                 undo.amend(unsure, made)
+
+
+def _unwiped(disk: DiskSpec) -> DiskSpec:
+    return replace(disk, wipe=False, children=tuple(map(_unwiped, disk.children)))
 
 
 async def _check_providers(

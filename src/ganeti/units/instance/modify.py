@@ -418,7 +418,12 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         if isinstance(plan, DiskPlan):
             if plan.is_up:
                 return await move_disks(
-                    ctx, plan.before, plan.after, plan.node, bandwidth_mib_s=self.op.bandwidth
+                    ctx,
+                    plan.before,
+                    plan.after,
+                    plan.node,
+                    bandwidth_mib_s=self.op.bandwidth,
+                    wait=self.op.wait_for_sync,
                 )
             return await convert(ctx, plan, wait=self.op.wait_for_sync)
         async with ctx.undo_log() as undo:

@@ -41,7 +41,11 @@ from ganeti.units.instance.snapshot_checks import check_no_snapshots
 from ganeti.units.mirrors.opening import check_copy, disks_ready
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
 from ganeti.units.relocation.copying import DiskCopies
-from ganeti.units.relocation.live_disks import check_can_move_live, with_same_uuids
+from ganeti.units.relocation.live_disks import (
+    check_can_move_live,
+    check_protection,
+    with_same_uuids,
+)
 from ganeti.units.relocation.plan import DiskPlan
 from ganeti.units.relocation.steps import RelocationStep, course
 from ganeti.units.spindles import check_asked, check_spindles
@@ -94,7 +98,7 @@ async def plan_conversion(ctx: UnitContext, before: Instance, op: OpInstanceSetP
     unplaced = replace(
         before,
         disk_template=template.name,
-        disks=_new_disks(ctx, before, template, op),
+        disks=_new_disks(ctx, before, template, op, in_place=not is_up),
         secondary_nodes=(),
     )
     uuids = [NodeUuid(one.uuid) for one in nodes]
@@ -102,6 +106,7 @@ async def plan_conversion(ctx: UnitContext, before: Instance, op: OpInstanceSetP
     _check_places(before, after)
     if is_up:
         after = with_same_uuids(before, after)
+        check_protection(ctx, before, after)
     check_instance_policy(ctx, after, ignore=op.ignore_ipolicy)
     ctx.check_change(put_instance(after))
     for one in nodes:
@@ -163,8 +168,14 @@ def _nodes(
 
 
 def _new_disks(
-    ctx: UnitContext, before: Instance, template: DiskTemplate, op: OpInstanceSetParams
+    ctx: UnitContext,
+    before: Instance,
+    template: DiskTemplate,
+    op: OpInstanceSetParams,
+    *,
+    in_place: bool,
 ) -> tuple[Disk, ...]:
+    """Return the new disks; with `in_place`, those that have the data already where possible."""
     planner, names = PLANNERS[template.name], JobNames(ctx)
     if op.file_storage_dir is not None and not template.in_files:
         raise InputError(f"template {template.name} has no files", "file_storage_dir")
@@ -175,11 +186,11 @@ def _new_disks(
         site = Site(ctx.snapshot.cluster, before.name, index, op.file_storage_dir, tuple(disks))
         planner.check_site(site)
         new = NewDisk(size=old.size, mode=old.mode, name=old.name, params=params)
-        within = PLANNERS[before.disk_template].within(old, node)
+        within = PLANNERS[before.disk_template].within(old, node) if in_place else None
         if within is not None and within.template == template.name and not params:
             disks.append(within)
         else:
-            around = planner.around(old, node, new, site, names)
+            around = planner.around(old, node, new, site, names) if in_place else None
             disks.append(around or planner.new_disk(new, site, names))
     return tuple(disks)
 

@@ -1,7 +1,8 @@
 """The move of all disks of a running guest to other storage of its node: `gnt-instance modify -t TEMPLATE`.
 
-make the new disks                        undo: remove them
+make the new disks on all their nodes     undo: remove them
 begin to copy, wait until in step         undo: end the copies
+wait until a mirror's copies are the same
 mark: only the node knows which are used  undo: ask the node, record its answer, remove the others
 switch                                    the guest is paused for a moment
 record the new disks                      then: remove the old ones
@@ -12,10 +13,10 @@ import asyncio
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, PrereqError, RpcError, RpcFailed, RpcUnknown
+from ganeti.config.fill import instance_spec
 from ganeti.jobs.executor import Outcome
-from ganeti.jobs.undo_log import UndoLog
+from ganeti.layouts.places import holders
 from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
-from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.progress import Progress
 from ganeti.rpc.headers import UNREACHABLE
@@ -28,11 +29,16 @@ from ganeti.rpc.procedures.disk_moves import (
     DiskMoveArgs,
     DiskMoveStatus,
 )
-from ganeti.rpc.procedures.disks import DiskArgs
 from ganeti.rpc.procedures.instances import InstanceArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import spec_of
-from ganeti.units.instance.disks import make_disk
+from ganeti.units.instance.disks import (
+    create_disks,
+    is_mirrored,
+    open_secondaries,
+    wait_for_sync,
+)
+from ganeti.units.instance.grants import is_protected
 from ganeti.units.relocation.switching import mark_switching, record_switched
 from ganeti.units.telling import BAR_EVERY_S, FIRST_PROGRESS_S, MIB, PROGRESS_EVERY_S, Pace
 from ganeti.units.undo.disk_moves import EndDiskMove, SettleDiskMove
@@ -53,17 +59,30 @@ async def check_can_move_live(
 ) -> None:
     """Raise PrereqError if the disks cannot move to this template while the guest runs."""
     advice = f"; first run: gnt-instance shutdown {instance.name}"
-    for one in (DISK_TEMPLATES[instance.disk_template], template):
-        if one.mirrored or one.by_provider:
-            raise PrereqError(
-                f"{instance.name} runs, and disks do not move from or to template {one.name} while the guest runs"
-                + advice,
-                ErrorCode.WRONG_STATE,
-            )
+    if DISK_TEMPLATES[instance.disk_template].by_provider and template.by_provider:
+        # Both volumes would have the UUID of the disk.
+        raise PrereqError(
+            f"{instance.name} runs, and its disks do not move between providers while the guest runs"
+            + advice,
+            ErrorCode.WRONG_STATE,
+        )
     asked = InstanceArgs(instance=spec_of(ctx, instance))
     if obstacles := await ctx.call(node, DISK_MOVE_OBSTACLES, asked):
         raise PrereqError(
             f"{instance.name} runs, and its disks cannot move meanwhile: {'; '.join(obstacles)}{advice}",
+            ErrorCode.WRONG_STATE,
+        )
+
+
+def check_protection(ctx: UnitContext, before: Instance, after: Instance) -> None:
+    """Refuse a move that would change, under a running guest, which nodes may write its disks."""
+    changes = is_protected(ctx.snapshot, before) != is_protected(ctx.snapshot, after)
+    had = any(disk.grant for disk in before.disks)
+    if changes or (had and (is_mirrored(before) or is_mirrored(after))):
+        raise PrereqError(
+            f"{before.name} runs, and the move from template {before.disk_template} to {after.disk_template} would"
+            " change how automatic recovery protects it; first run:"
+            f" gnt-instance shutdown {before.name}",
             ErrorCode.WRONG_STATE,
         )
 
@@ -77,16 +96,28 @@ def with_same_uuids(before: Instance, after: Instance) -> Instance:
 
 
 async def move_disks(
-    ctx: UnitContext, before: Instance, after: Instance, node: Node, *, bandwidth_mib_s: int
+    ctx: UnitContext,
+    before: Instance,
+    after: Instance,
+    node: Node,
+    *,
+    bandwidth_mib_s: int,
+    wait: bool = True,
 ) -> Outcome:
-    """Carry out the move; until the guest is switched, a failure leaves everything unchanged."""
+    """Carry out the move; until the guest is switched, a failure leaves everything unchanged.
+
+    With `wait`, the guest is switched to mirrored disks once their copies are the same.
+    """
     old, new = spec_of(ctx, before), spec_of(ctx, after)
     token = ctx.ids.token()
     move = DiskMoveArgs(instance=old, token=token)
-    end = EndDiskMove(node=node.uuid, instance=old, token=token)
+    public = replace(old, disks=tuple(disk.public for disk in old.disks))
+    end = EndDiskMove(node=node.uuid, instance=public, token=token)
     async with ctx.undo_log() as undo:
         ctx.step(f"making the new disks (template {after.disk_template})")
-        await _make(ctx, undo, node, new)
+        # Every byte is copied to them, so none of them is filled with zeros first.
+        await create_disks(ctx, undo, after, wipe=False)
+        await open_secondaries(ctx, after)
         ctx.step("copying the disks while the guest runs")
         await undo.push(end)
         begin = BeginDiskMoveArgs(
@@ -94,29 +125,35 @@ async def move_disks(
         )
         await ctx.call(node, DISK_MOVE_BEGIN, begin)
         await _until_in_step(ctx, node, move)
+        if wait and is_mirrored(after):
+            ctx.step("waiting for the copies to be the same")
+            await wait_for_sync(ctx, after)
+            await _until_in_step(ctx, node, move)
         ctx.step("switching the guest to the new disks")
         settle = SettleDiskMove(
             node=node.uuid,
-            instance=old,
+            instance=public,
             disks=tuple(disk.public for disk in new.disks),
             token=token,
+            elsewhere=(*_elsewhere(ctx, before), *_elsewhere(ctx, after)),
         )
         await undo.turn(mark_switching(after, token), then=[settle])
         switched = await ctx.call(node, DISK_MOVE_SWITCH, move)
         ctx.info(f"the guest was paused for {switched.paused_ms} ms")
         undo.commit(
             record_switched(before.uuid, token, is_moved=True),
-            then=[*removals(NodeUuid(node.uuid), old), end],
+            then=[*_elsewhere(ctx, before), *removals(NodeUuid(node.uuid), old), end],
         )
     return Outcome([["disk_template", after.disk_template]])
 
 
-async def _make(ctx: UnitContext, undo: UndoLog, node: Node, new: InstanceSpec) -> None:
-    """Make the new disks. Every byte is copied to them, so none of them is filled with zeros first."""
-    for disk in new.disks:
-        ctx.info(f"disk {disk.index} ({disk.size} MiB) on {node.name}: {disk.place}")
-        await undo.push(RemoveDisk(node=node.uuid, instance=new.name, disk=disk.public))
-        await make_disk(ctx, node, DiskArgs(instance_name=new.name, disk=replace(disk, wipe=False)))
+def _elsewhere(ctx: UnitContext, instance: Instance) -> list[RemoveDisk]:
+    """Return the steps that remove the disks from the other nodes of an instance."""
+    return [
+        step
+        for uuid in holders(instance)[1:]
+        for step in removals(uuid, instance_spec(ctx.snapshot, instance, uuid))
+    ]
 
 
 async def _until_in_step(ctx: UnitContext, node: Node, move: DiskMoveArgs) -> None:

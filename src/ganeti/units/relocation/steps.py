@@ -102,7 +102,7 @@ class CopyDisks(RelocationStep[None]):
         del ctx
         return self._removals(self.source)
 
-    def _removals(self, node: Node) -> list[Step]:
+    def _removals(self, node: Node) -> Sequence[Step]:
         return removals(NodeUuid(node.uuid), self.instance)
 
 

@@ -38,6 +38,8 @@ class SettleDiskMove(Step, frozen=True, kw_only=True):
     disks: tuple[DiskSpec, ...]
     """The new ones."""
     token: str
+    elsewhere: tuple[RemoveDisk, ...] = ()
+    """The removal of the copies of both on other nodes; what the guest uses is kept."""
 
     async def run(self, services: Services, key: str) -> None:
         if node_of(services, self.node) is None:
@@ -46,10 +48,14 @@ class SettleDiskMove(Step, frozen=True, kw_only=True):
         snapshot, instance = services.config.snapshot, self.instance
         end = EndDiskMove(node=self.node, instance=instance, token=self.token)
         await end.run(services, f"{key}/end")
-        for number, disk in enumerate((*instance.disks, *self.disks)):
-            removal = RemoveDisk(node=self.node, instance=instance.name, disk=disk.public)
+        here = [
+            RemoveDisk(node=self.node, instance=instance.name, disk=disk.public, unsure=True)
+            for disk in (*instance.disks, *self.disks)
+        ]
+        for number, removal in enumerate((*here, *self.elsewhere)):
             if not removal.superseded(snapshot):
                 await removal.run(services, f"{key}/{number}")
 
     def concerns(self, snapshot: Snapshot) -> Concerned:
-        return Concerned(names_of(snapshot, self.instance.uuid, self.instance.name), {self.node})
+        nodes = {self.node, *(removal.node for removal in self.elsewhere)}
+        return Concerned(names_of(snapshot, self.instance.uuid, self.instance.name), nodes)

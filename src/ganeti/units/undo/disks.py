@@ -129,7 +129,7 @@ def _layers(instance: Instance) -> Iterator[Disk]:
 
 def removals(
     node: NodeUuid, instance: InstanceSpec, only: Collection[str] | None = None
-) -> list[Step]:
+) -> list[RemoveDisk]:
     """Return the steps that remove disks (default: all) from a node; `instance` is that node's form of it."""
     return [
         RemoveDisk(node=node, instance=instance.name, disk=disk.public)
