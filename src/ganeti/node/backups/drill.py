@@ -33,6 +33,7 @@ from ganeti.hypervisor.registry import hypervisors
 from ganeti.images import confined
 from ganeti.images.convert import UIDS
 from ganeti.model import wire
+from ganeti.node.backups.ahead import all_pieces
 from ganeti.node.backups.directory import BackupDirectory, opened
 from ganeti.node.backups.ends import SpareSpace
 from ganeti.node.backups.images import Chain, ImageWriter, open_chain
@@ -155,8 +156,8 @@ def _recorded(directory: BackupDirectory, point: Manifest, change: Change) -> st
 def _check(chain: Chain, report: ProgressFile) -> None:
     """Compare all images of a disk with their digests, by the descriptors that QEMU gets; HostError."""
     for layer in chain.layers:
-        for number in range(len(layer.image.pieces)):
-            layer.checked_piece(number)
+        for number, read in all_pieces(layer):
+            read.result()
             done = min(layer.image.length, (number + 1) * PIECE)
             report.of_part(f"checking {layer.image.file}", done, layer.image.length)
     for _ in chain.extents():

@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from ganeti.base.errors import HostError
+from ganeti.node.backups.ahead import content, read_ahead, wanted
 from ganeti.node.backups.directory import NEW, opened
-from ganeti.node.backups.images import Chain, ImageWriter, new_image, open_chain
+from ganeti.node.backups.images import Chain, Extent, ImageWriter, new_image, open_chain
 from ganeti.node.backups.nbd import ALLOCATION, NbdReader, dirty_context
 from ganeti.node.carrier.frames import CHUNK, Piece, Pieces, as_data, buffers, split_zeros
 from ganeti.node.carrier.order import ChangesOrder, ImageOrder, PointOrder
@@ -239,26 +240,49 @@ class PointSource:
         return length
 
     def pieces(self) -> Pieces:
-        if self._sums:
-            return self._sum_pieces()
-        return self._chain.pieces(self._size)
+        return self._sum_pieces() if self._sums else self._data_pieces()
+
+    def _data_pieces(self) -> Pieces:
+        done = 0
+        for one, found in read_ahead(wanted(self._chain.extents()), self._chain.layers, content):
+            done += one.length
+            if found is None:
+                yield from _zeros(one.length)
+                continue
+            data = found.result()
+            for at in range(0, one.length, CHUNK):
+                yield from split_zeros(data[at : at + CHUNK])
+        yield from _zeros(self._size - done)
 
     def _sum_pieces(self) -> Pieces:
-        for one in self._chain.extents():
-            sums = bytearray()
-            for at in range(0, one.length, CLUSTER):
-                if one.layer is None:
-                    sums += _ZERO_SUM
-                else:
-                    sums += hashlib.sha256(one.layer.read(one.at + at, CLUSTER)).digest()
-                if len(sums) == CHUNK:
-                    yield 0, bytes(sums)
-                    sums.clear()
-            if sums:
-                yield 0, bytes(sums)
+        sums = bytearray()
+        for one, found in read_ahead(wanted(self._chain.extents()), self._chain.layers, _sums_of):
+            if found is None:
+                sums += _ZERO_SUM * (one.length // CLUSTER)
+            else:
+                sums += found.result()
+            while len(sums) >= CHUNK:
+                yield 0, bytes(sums[:CHUNK])
+                del sums[:CHUNK]
+        if sums:
+            yield 0, bytes(sums)
 
     def finish(self) -> None:
         """Everything was read, otherwise an error was raised."""
+
+
+def _sums_of(one: Extent, piece: memoryview) -> bytes:
+    data = content(one, piece)
+    return b"".join(
+        hashlib.sha256(data[at : at + CLUSTER]).digest() for at in range(0, one.length, CLUSTER)
+    )
+
+
+def _zeros(length: int) -> Pieces:
+    while length > 0:
+        part = min(length, TELL_EVERY)
+        yield part, b""
+        length -= part
 
 
 class ImageSink:

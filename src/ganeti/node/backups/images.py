@@ -6,18 +6,15 @@ written. A read piece is compared with its digest before any byte of it is used.
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import mmap
 import os
-import queue
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ganeti.base.errors import HostError
-from ganeti.node.carrier.frames import CHUNK, Pieces, split_zeros
+from ganeti.node.carrier.pieces import PieceWriter
 from ganeti.protocols.backup_manifest import PIECE, Image, Manifest, chain_of
 from ganeti.protocols.qcow2 import (
     CLUSTER,
@@ -39,102 +36,15 @@ from ganeti.protocols.qcow2 import (
 
 KEPT_PIECES = 2
 """Pieces of an image in memory: the data and the tables are in different ones."""
-_PIECES_AHEAD, _WRITERS = 4, 3
-_HOLE = 64 << 20
-"""Maximum number of zeros in one piece of a stream."""
-
-
-class _Pieces:
-    """Writes pieces of a new image and computes their digests, several at once, in threads of its own.
-
-    The pieces pass by the page cache where the file system allows that: a backup is not read soon, and copying it
-    there costs more of the processor than the digests.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._failure: OSError | None = None
-        self.found: dict[int, str] = {}
-        self._free = queue.SimpleQueue[mmap.mmap]()
-        self._unused = _PIECES_AHEAD + _WRITERS
-        self._waiting = queue.SimpleQueue[tuple[int, mmap.mmap, int] | None]()
-        _set_direct(descriptor, direct=True)
-        self._threads = [
-            threading.Thread(target=self._work, name="pieces", daemon=True) for _ in range(_WRITERS)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def room(self) -> mmap.mmap:
-        """Return a buffer for a piece, aligned to a page; wait until one is free. OSError if a write failed."""
-        self._check()
-        if self._unused and self._free.empty():
-            self._unused -= 1
-            return mmap.mmap(-1, PIECE)
-        room = self._free.get()
-        self._check()
-        return room
-
-    def put(self, number: int, piece: mmap.mmap, length: int) -> None:
-        """Write the first `length` bytes of a buffer of `room`, which is then free again."""
-        self._check()
-        self._waiting.put((number, piece, length))
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    def finish(self) -> None:
-        """Return when everything is written; idempotent."""
-        for _ in self._threads:
-            self._waiting.put(None)
-        for thread in self._threads:
-            thread.join()
-        self._check()
-
-    def _work(self) -> None:
-        while (one := self._waiting.get()) is not None:
-            number, room, length = one
-            if self._failure is None:
-                with memoryview(room)[:length] as piece:
-                    try:
-                        _write(self._descriptor, piece, number * PIECE)
-                    except OSError as err:
-                        self._failure = err
-                    self.found[number] = hashlib.sha256(piece).hexdigest()
-            self._free.put(room)
-
-
-def _set_direct(descriptor: int, *, direct: bool) -> bool:
-    """Let writes pass by the page cache, or not; return whether the file system allows it."""
-    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_DIRECT
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT if direct else flags)
-    except OSError:
-        return False
-    return True
-
-
-def _write(descriptor: int, data: memoryview, at: int) -> None:
-    view = data
-    while view:
-        try:
-            count = os.pwrite(descriptor, view, at)
-        except OSError as err:
-            # A file system may accept the flag, and refuse this alignment.
-            if err.errno != errno.EINVAL or not _set_direct(descriptor, direct=False):
-                raise
-            count = os.pwrite(descriptor, view, at)
-        view, at = view[count:], at + count
 
 
 class ImageWriter:
     """Writes an image to a new file: extents in any order, each once."""
 
     def __init__(self, descriptor: int, size: int, backing: str) -> None:
-        self._descriptor, self._size, self._backing = descriptor, size, backing
+        self._size, self._backing = size, backing
         self._tables: dict[int, Table] = {}
-        self._pieces = _Pieces(descriptor)
+        self._pieces = PieceWriter(descriptor, digests=True)
         self._first = self._pieces.room()
         self._piece, self._number = self._first, 0
         self._filled = self._first_filled = self._end = CLUSTER
@@ -167,7 +77,7 @@ class ImageWriter:
     def _flush(self) -> None:
         """Write the piece, except for the first one, whose header comes last; begin the next one."""
         if self._number:
-            self._pieces.put(self._number, self._piece, self._filled)
+            self._pieces.put(self._number * PIECE, self._piece, self._filled)
         else:
             self._first_filled = self._filled
         self._number, self._piece, self._filled = self._number + 1, self._pieces.room(), 0
@@ -212,12 +122,11 @@ class ImageWriter:
         self._tail(counted)
         self._first[:CLUSTER] = header(layout)
         if self._number:
-            self._pieces.put(self._number, self._piece, self._filled)
+            self._pieces.put(self._number * PIECE, self._piece, self._filled)
         else:
             self._first_filled = self._filled
         self._pieces.put(0, self._first, self._first_filled)
         self._pieces.finish()
-        os.fsync(self._descriptor)
         found = self._pieces.found
         return self._end, tuple(found[number] for number in sorted(found))
 
@@ -227,8 +136,7 @@ class ImageWriter:
 
     def close(self) -> None:
         """End the threads; idempotent."""
-        with contextlib.suppress(OSError):
-            self._pieces.finish()
+        self._pieces.close()
 
 
 @dataclass
@@ -239,7 +147,7 @@ class ImageReader:
     descriptor: int
     kept: int = KEPT_PIECES
     layout: Layout = field(init=False)
-    _pieces: dict[int, bytes] = field(default_factory=dict, init=False)
+    _pieces: dict[int, memoryview] = field(default_factory=dict, init=False)
     _directory: Table = field(init=False)
 
     def __post_init__(self) -> None:
@@ -266,29 +174,52 @@ class ImageReader:
     def read(self, at: int, length: int) -> memoryview:
         """Return bytes of one piece of the file; HostError if the piece is not what was written."""
         number, begin = divmod(at, PIECE)
-        return memoryview(self._piece(number))[begin : begin + length]
+        return self._piece(number)[begin : begin + length]
 
-    def _piece(self, number: int) -> bytes:
+    def _piece(self, number: int) -> memoryview:
         found = self._pieces.pop(number, None)
         if found is None:
             while len(self._pieces) >= self.kept:
                 del self._pieces[next(iter(self._pieces))]
-            found = self.checked_piece(number)
+            found = self.load(number, bytearray(self._length(number)))
         self._pieces[number] = found
         return found
 
-    def checked_piece(self, number: int) -> bytes:
-        """Read one piece; HostError if it is not what was written."""
-        wanted = min(PIECE, self.image.length - number * PIECE)
+    def load(
+        self, number: int, room: bytearray | mmap.mmap, direct: int | None = None
+    ) -> memoryview:
+        """Read one piece to a buffer, by another descriptor if there is one; HostError if it is not what was written.
+
+        May run in several threads.
+        """
+        data = memoryview(room)[: self._length(number)]
         try:
-            data = os.pread(self.descriptor, wanted, number * PIECE)
+            self._fill(data, number * PIECE, direct)
         except OSError as err:
             raise self._wrong(f"bytes from {number * PIECE}: {err.strerror}") from err
         if hashlib.sha256(data).hexdigest() != self.image.pieces[number]:
             raise self._wrong(
-                f"the {wanted} bytes from {number * PIECE} are not what was written (SHA-256)"
+                f"the {len(data)} bytes from {number * PIECE} are not what was written (SHA-256)"
             )
         return data
+
+    def _length(self, number: int) -> int:
+        return min(PIECE, self.image.length - number * PIECE)
+
+    def _fill(self, room: memoryview, at: int, direct: int | None) -> None:
+        """Read until the buffer is full or the file ends; the rest of the buffer is unchanged then."""
+        while room:
+            try:
+                count = os.preadv(self.descriptor if direct is None else direct, [room], at)
+            except OSError as err:
+                # A file system may accept the flag, and refuse this alignment.
+                if direct is None or err.errno != errno.EINVAL:
+                    raise
+                direct = None
+                continue
+            if not count:
+                return
+            room, at = room[count:], at + count
 
     def table(self, region: int) -> Table | None:
         """Return the table of a region of the disk; None if the image has nothing of it."""
@@ -354,26 +285,6 @@ class Chain:
         return [
             (layer, table) for layer in self.layers if (table := layer.table(region)) is not None
         ]
-
-    def pieces(self, size: int) -> Pieces:
-        """Yield the whole disk, and zeros up to `size`."""
-        done = 0
-        for one in self.extents():
-            done += one.length
-            if one.layer is None:
-                yield from _zeros(one.length)
-                continue
-            data = one.layer.read(one.at, one.length)
-            for at in range(0, one.length, CHUNK):
-                yield from split_zeros(data[at : at + CHUNK])
-        yield from _zeros(size - done)
-
-
-def _zeros(length: int) -> Pieces:
-    while length > 0:
-        part = min(length, _HOLE)
-        yield part, b""
-        length -= part
 
 
 def _region(begin: int, count: int, tables: list[tuple[ImageReader, Table]]) -> Iterator[Extent]:

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from ganeti.base.errors import GanetiError, HostError
 from ganeti.base.terminal import say
 from ganeti.model import wire
+from ganeti.node.backups.ahead import all_pieces, content, read_ahead, wanted
 from ganeti.node.backups.directory import NEW, BackupDirectory, Contents, opened
 from ganeti.node.backups.images import Chain, ImageReader, ImageWriter, new_image, open_image
 from ganeti.node.backups.proofs import record
-from ganeti.node.carrier.frames import CHUNK
 from ganeti.node.carrier.progress import ProgressFile
 from ganeti.protocols.backup_manifest import PIECE, Image, Manifest, chain_of
 from ganeti.protocols.backup_proof import with_check
@@ -74,14 +74,12 @@ def _merged(
         files.callback(os.close, target)
         writer = ImageWriter(target, image.size, below.backing)
         files.callback(writer.close)
-        for one in chain.extents():
+        for one, found in read_ahead(wanted(chain.extents()), chain.layers, content):
             if one.is_zero:
                 writer.zeros(one.offset, one.length)
-            elif one.layer is not None:
+            elif found is not None:
                 writer.extent(one.offset, one.length)
-                data = one.layer.read(one.at, one.length)
-                for at in range(0, one.length, CHUNK):
-                    writer.append(data[at : at + CHUNK])
+                writer.append(found.result())
             report.of_part(part, one.offset + one.length, image.size)
         length, pieces = writer.finish()
     return replace(image, backing=below.backing, length=length, pieces=pieces)
@@ -139,9 +137,9 @@ def _problems(directory: BackupDirectory, image: Image, report: ProgressFile) ->
     found = []
     try:
         reader = ImageReader(image, descriptor)
-        for number in range(len(image.pieces)):
+        for number, read in all_pieces(reader):
             try:
-                reader.checked_piece(number)
+                read.result()
             except HostError as err:
                 found.append(str(err))
             report.of_part(image.file, min(image.length, (number + 1) * PIECE), image.length)

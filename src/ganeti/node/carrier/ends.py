@@ -4,12 +4,12 @@ Those of backups are in `ganeti.node.backups.ends`.
 """
 
 import contextlib
+import mmap
 import os
 import select
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,10 +21,9 @@ from ganeti.node.backups.ends import ImageSink, open_changes, open_point
 from ganeti.node.carrier.buffers import fill, widen, writer
 from ganeti.node.carrier.frames import CHUNK, Piece, Pieces, as_data, buffers, split_zeros
 from ganeti.node.carrier.order import EndOrder
+from ganeti.node.carrier.pieces import SIZE, PieceWriter
 from ganeti.storage.clones import NoClones, clone, cloned
 
-SYNC_EVERY = 64 * 1024 * 1024
-"""Bytes between syncs to the disk while data arrives; otherwise the final sync would take long."""
 HOLE_PIECE = 64 * 1024 * 1024
 """Maximum number of zeros in one piece."""
 LEFT_BEHIND_S = 2.0
@@ -277,69 +276,49 @@ class _ScriptSink:
 
 
 class _FileSink:
+    """Collects data to large pieces, which threads write."""
+
     def __init__(self, descriptor: int, path: Path, *, is_new: bool, has_zeros: bool) -> None:
         self._descriptor, self._path = descriptor, path
         self._is_new, self._has_zeros = is_new, has_zeros
         self._offset = 0
-        self._syncing = _Syncing(descriptor)
+        self._writer = PieceWriter(descriptor)
+        self._room: mmap.mmap | None = None
+        self._filled = 0
 
     def take(self, zeros: int, data: Piece) -> None:
-        if self._has_zeros:
+        if self._has_zeros and zeros:
+            self._flush()
             self._offset, zeros = self._offset + zeros, 0
         for part in as_data(zeros, data):
-            self._write(part)
+            self._add(memoryview(part))
 
-    def _write(self, data: Piece) -> None:
-        view = memoryview(data)
+    def _add(self, view: memoryview) -> None:
         while view:
-            written = os.pwrite(self._descriptor, view, self._offset)
-            view, self._offset = view[written:], self._offset + written
-        self._syncing.wrote(len(data))
+            if self._room is None:
+                self._room = self._writer.room()
+            part = view[: SIZE - self._filled]
+            self._room[self._filled : self._filled + len(part)] = part
+            self._filled += len(part)
+            view = view[len(part) :]
+            if self._filled == SIZE:
+                self._flush()
+
+    def _flush(self) -> None:
+        """Let the collected data be written."""
+        if self._room is not None:
+            self._writer.put(self._offset, self._room, self._filled)
+            self._offset += self._filled
+            self._room, self._filled = None, 0
 
     def close(self) -> None:
-        """Close the file."""
-        self._syncing.end()
+        """End the threads."""
+        self._writer.close()
 
     def finish(self) -> None:
-        self._syncing.finish()
+        self._flush()
+        self._writer.finish()
         if self._is_new:
             os.ftruncate(self._descriptor, self._offset)
-        os.fsync(self._descriptor)
-        if self._is_new:
+            os.fsync(self._descriptor)
             sync_directory(self._path.parent)
-
-
-class _Syncing:
-    """Syncs written data to the disk while more arrives."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._thread: threading.Thread | None = None
-        self._waiting = 0
-        self._failure: OSError | None = None
-
-    def wrote(self, count: int) -> None:
-        """Start a sync if needed; OSError if an earlier one failed."""
-        self._waiting += count
-        if self._waiting < SYNC_EVERY or (self._thread is not None and self._thread.is_alive()):
-            return
-        self.finish()
-        self._waiting = 0
-        self._thread = threading.Thread(target=self._sync, name="sync", daemon=True)
-        self._thread.start()
-
-    def finish(self) -> None:
-        """Return when no sync runs; OSError like `wrote`: the kernel reports a failure only once."""
-        self.end()
-        if self._failure is not None:
-            raise self._failure
-
-    def end(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
-
-    def _sync(self) -> None:
-        try:
-            os.fdatasync(self._descriptor)
-        except OSError as err:
-            self._failure = err

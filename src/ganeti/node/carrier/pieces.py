@@ -1,0 +1,129 @@
+"""Writes a file or a device in large pieces, several at once, in threads of its own.
+
+The pieces pass by the page cache where the file system allows that: what is written is not read soon, and copying it
+there costs more of the processor than digests and encryption.
+"""
+
+import errno
+import hashlib
+import mmap
+import os
+import queue
+import threading
+
+SIZE = 4 << 20
+"""Bytes in a buffer."""
+BLOCK = 4096
+"""Positions and lengths that are a multiple of it may pass by the page cache."""
+SYNC_EVERY = 64 << 20
+"""Bytes in the page cache that are not yet synced; otherwise the final sync would take long."""
+_AHEAD, _WRITERS = 4, 3
+
+
+def reopened_direct(descriptor: int, mode: int) -> int | None:
+    """Return another descriptor of the same file that passes by the page cache; None if the file system refuses it."""
+    try:
+        return os.open(f"/proc/self/fd/{descriptor}", mode | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+class PieceWriter:
+    """Writes buffers of SIZE bytes, and computes their digests if requested."""
+
+    def __init__(self, descriptor: int, *, digests: bool = False) -> None:
+        self._descriptor = descriptor
+        self._direct = reopened_direct(descriptor, os.O_WRONLY)
+        self._refused = False
+        self._failure: OSError | None = None
+        self._digests = digests
+        self.found: dict[int, str] = {}
+        """The SHA-256 of the pieces by their positions, once `finish` has returned."""
+        self._unsynced = 0
+        self._free = queue.SimpleQueue[mmap.mmap]()
+        self._unused = _AHEAD + _WRITERS
+        self._waiting = queue.SimpleQueue[tuple[int, mmap.mmap, int] | None]()
+        self._threads = [
+            threading.Thread(target=self._work, name="pieces", daemon=True) for _ in range(_WRITERS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def room(self) -> mmap.mmap:
+        """Return a buffer, aligned to a page; wait until one is free. OSError if a write failed."""
+        self._check()
+        if self._unused and self._free.empty():
+            self._unused -= 1
+            return mmap.mmap(-1, SIZE)
+        room = self._free.get()
+        self._check()
+        return room
+
+    def put(self, at: int, room: mmap.mmap, length: int) -> None:
+        """Write the first `length` bytes of a buffer of `room`, which is then free again."""
+        self._check()
+        self._waiting.put((at, room, length))
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def finish(self) -> None:
+        """Return when everything is written and synced; OSError if anything was not."""
+        self._end()
+        self._check()
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """End the threads; idempotent."""
+        self._end()
+
+    def _end(self) -> None:
+        for _ in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+        if self._direct is not None:
+            os.close(self._direct)
+            self._direct = None
+
+    def _work(self) -> None:
+        while (one := self._waiting.get()) is not None:
+            at, room, length = one
+            if self._failure is None:
+                with memoryview(room)[:length] as piece:
+                    try:
+                        self._write(piece, at)
+                    except OSError as err:
+                        self._failure = err
+                    if self._digests:
+                        self.found[at] = hashlib.sha256(piece).hexdigest()
+            self._free.put(room)
+
+    def _write(self, data: memoryview, at: int) -> None:
+        view = data
+        while view:
+            count = self._write_direct(view, at) or self._write_cached(view, at)
+            view, at = view[count:], at + count
+
+    def _write_direct(self, view: memoryview, at: int) -> int:
+        """Return the number of written bytes; 0 if they cannot pass by the page cache."""
+        if self._direct is None or self._refused or at % BLOCK or len(view) % BLOCK:
+            return 0
+        try:
+            return os.pwrite(self._direct, view, at)
+        except OSError as err:
+            # A file system may accept the flag, and refuse this alignment.
+            if err.errno != errno.EINVAL:
+                raise
+            self._refused = True
+            return 0
+
+    def _write_cached(self, view: memoryview, at: int) -> int:
+        count = os.pwrite(self._descriptor, view, at)
+        self._unsynced += count  # an inexact count of several threads is good enough
+        if self._unsynced >= SYNC_EVERY:
+            self._unsynced = 0
+            os.fdatasync(self._descriptor)
+        return count
