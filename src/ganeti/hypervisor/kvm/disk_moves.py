@@ -26,13 +26,15 @@ from ganeti.hypervisor.disk_moves import DiskMove, DiskMoveRecords, MovesDisks
 from ganeti.hypervisor.hotplug import with_disk
 from ganeti.hypervisor.kvm import mirror
 from ganeti.hypervisor.kvm.command_line import DiskBackend, backend_nodes, file_nodes, node_name
-from ganeti.hypervisor.kvm.disks import opened, resolve_disks
+from ganeti.hypervisor.kvm.disks import opened, resolve_disks, without_host_cache
 from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
 from ganeti.hypervisor.kvm.holding import Holding
 from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.rpc.procedures.disk_moves import DiskMoveStatus
 
+BUFFER_BYTES = 4 * 1024 * 1024
+"""The data of a copy that is on its way at once. More of it would be no faster, and the guest's own writes wait behind it."""
 PAUSE_LIMIT_S = 60.0
 """The longest pause of a guest whose daemon dies."""
 MIB = 1024 * 1024
@@ -108,14 +110,11 @@ class KvmDiskMoves(MovesDisks):
             )
 
     async def _begin(self, guest: Guest, move: DiskMove, bandwidth_mib_s: int) -> None:
-        hvparams = complete(guest.instance.hvparams)
-        backends = resolve_disks(
-            replace(guest.instance, disks=move.disks), move.paths, str(hvparams["disk_cache"])
-        )
-        for disk, side, backend in zip(move.disks, move.sides, backends, strict=True):
-            fdset, name = _fdset(guest, disk, side), file_nodes(disk)[side]
-            place = dataclasses.replace(backend, path=f"/dev/fdset/{fdset}")
-            lower = {**backend_nodes(disk, place, hvparams)[0], "node-name": name}
+        for disk, path, side in zip(move.disks, move.paths, move.sides, strict=True):
+            backend = _backend(guest, disk, path)
+            fdset, lower = _fdset(guest, disk, side), _lower(guest, disk, side, backend)
+            # The guest's own syncs would wait for a copy in the host's cache.
+            lower["cache"] = {**lower["cache"], "direct": without_host_cache(backend).direct}
             if backend.remote is None:
                 with opened(backend.path, read_only=False) as file:
                     commands = [("add-fd", {"fdset-id": fdset}), ("blockdev-add", lower)]
@@ -124,7 +123,13 @@ class KvmDiskMoves(MovesDisks):
                 await guest.ask("blockdev-add", lower)
         await _check_sizes(guest, move)
         for disk, side in zip(move.disks, move.sides, strict=True):
-            await mirror.start(guest.ask, disk, file_nodes(disk)[side], bandwidth_mib_s)
+            await mirror.start(
+                guest.ask,
+                disk,
+                file_nodes(disk)[side],
+                bandwidth_mib_s,
+                buffer_bytes=BUFFER_BYTES,
+            )
 
     async def _revert(self, guest: Guest) -> None:
         """After a failed beginning: remove everything of it, if QEMU still answers."""
@@ -215,12 +220,16 @@ class KvmDiskMoves(MovesDisks):
         """Let all disks use their new storage, or their old one, at once; return the disks that have both."""
         nodes, hvparams = await _nodes(guest), complete(guest.instance.hvparams)
         options, both = list[dict[str, Any]](), list[DiskSpec]()
-        for disk, side in zip(move.disks, move.sides, strict=True):
+        for disk, path, side in zip(move.disks, move.paths, move.sides, strict=True):
             names = file_nodes(disk)
             if not set(names) <= nodes.keys():
                 continue  # it was closed, or the guest has been restarted since
+            if is_new and (backend := _backend(guest, disk, path)).direct != _is_direct(
+                nodes[names[side]]
+            ):
+                options.append(_lower(guest, disk, side, backend))  # the guest's own cache mode
             upper = nodes[node_name("disk", disk)]
-            same = DiskBackend(path="", is_block=False, direct=bool(upper["cache"]["direct"]))
+            same = DiskBackend(path="", is_block=False, direct=_is_direct(upper))
             option = backend_nodes(disk, same, hvparams)[1]
             options.append({**option, "file": names[side if is_new else 1 - side]})
             both.append(disk)
@@ -233,6 +242,23 @@ class KvmDiskMoves(MovesDisks):
         if move is None or move.token != token:
             raise HypervisorError(f"the disks of {instance.name} are not being moved by this job")
         return move
+
+
+def _backend(guest: Guest, disk: DiskSpec, path: str) -> DiskBackend:
+    """Return the way to open a new disk for the guest."""
+    cache = str(complete(guest.instance.hvparams)["disk_cache"])
+    return resolve_disks(replace(guest.instance, disks=(disk,)), [path], cache)[0]
+
+
+def _is_direct(node: Mapping[str, Any]) -> bool:
+    return bool(node["cache"]["direct"])
+
+
+def _lower(guest: Guest, disk: DiskSpec, side: int, backend: DiskBackend) -> dict[str, Any]:
+    """Return the lower node of a new disk, which QEMU opens by a descriptor."""
+    place = dataclasses.replace(backend, path=f"/dev/fdset/{_fdset(guest, disk, side)}")
+    options = backend_nodes(disk, place, complete(guest.instance.hvparams))[0]
+    return {**options, "node-name": file_nodes(disk)[side]}
 
 
 async def _nodes(guest: Guest) -> dict[str, dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The way to open the disks of a guest on this host."""
 
 import contextlib
+import dataclasses
 import errno
 import os
 import stat
@@ -50,6 +51,19 @@ def _resolve(disk: DiskSpec, path: str, cache: str) -> DiskBackend:
         direct=direct,
         writethrough=mode == "writethrough",
     )
+
+
+def without_host_cache(backend: DiskBackend) -> DiskBackend:
+    """Return the way to open a disk past the host's cache, if its storage permits that.
+
+    HypervisorError if the disk cannot be opened.
+    """
+    if backend.direct or backend.remote is not None:
+        return backend
+    try:
+        return dataclasses.replace(backend, direct=_takes_direct_access(backend.path))
+    except OSError as err:
+        raise HypervisorError(f"{backend.path} cannot be opened: {err.strerror}") from err
 
 
 def _takes_direct_access(path: str) -> bool:

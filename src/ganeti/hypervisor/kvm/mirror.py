@@ -155,8 +155,13 @@ async def _begin(ask: Ask, disk: DiskSpec, to: Receiver) -> None:
     await start(ask, disk, _name("copy", disk), to.bandwidth_mib_s)
 
 
-async def start(ask: Ask, disk: DiskSpec, target: str, bandwidth_mib_s: int) -> None:
-    """Begin to mirror a disk to another node of the same QEMU, at most at this speed; 0: no limit."""
+async def start(
+    ask: Ask, disk: DiskSpec, target: str, bandwidth_mib_s: int, *, buffer_bytes: int = 0
+) -> None:
+    """Begin to mirror a disk to another node of the same QEMU, at most at this speed; 0: no limit.
+
+    `buffer_bytes` is the data that is on its way at once; 0: QEMU's default.
+    """
     job = {
         "job-id": _name("mirror", disk),
         "device": node_name("disk", disk),
@@ -166,6 +171,7 @@ async def start(ask: Ask, disk: DiskSpec, target: str, bandwidth_mib_s: int) -> 
         "on-source-error": "report",
         "on-target-error": "report",
         "auto-dismiss": False,
+        **({"buf-size": buffer_bytes} if buffer_bytes else {}),
     }
     await ask("blockdev-mirror", job)
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.disk_moves import DiskMoveRecords
+from ganeti.hypervisor.kvm import disks
 from ganeti.hypervisor.kvm.command_line import file_nodes, node_name
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles
@@ -175,6 +176,23 @@ async def test_obstacles_are_named(tmp_path: Path) -> None:
     assert await host.driver.disk_moves.obstacles(BEFORE) == [
         "web1 does not run: QEMU reports io-error"
     ]
+
+
+async def test_the_copy_bypasses_the_cache_of_the_host_until_the_guest_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disks, "_takes_direct_access", lambda _path: True)
+    host = await up(tmp_path / "node")
+    for template, is_direct in (("file", False), ("sharedfile", True)):
+        new, token = replace(NEW, template=template), template
+        move = (BEFORE, [new], [str(new_path(host))])
+        await host.driver.disk_moves.begin(*move, token=token, bandwidth_mib_s=0)
+        qemu = the_qemu(host)
+        copy = next(target for _, target in qemu.jobs.values())
+        assert qemu.direct[copy]
+        await host.driver.disk_moves.switch(BEFORE, token)
+        assert qemu.below[UPPER] == copy
+        assert qemu.direct[copy] == is_direct
 
 
 async def test_other_disks_than_the_guest_has_are_refused(tmp_path: Path) -> None:

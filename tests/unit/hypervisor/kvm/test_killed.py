@@ -62,6 +62,8 @@ class Qemu:
     devices: set[str] = field(default_factory=set)
     netdevs: set[str] = field(default_factory=set)
     below: dict[str, str] = field(default_factory=dict)
+    direct: dict[str, bool] = field(default_factory=dict)
+    """Block nodes that have had another one below, or beside: whether they bypass the host's cache."""
     """Upper node of a disk -> the lower node that it uses."""
     jobs: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Block job -> its state, and the node that it writes."""
@@ -80,6 +82,7 @@ class Qemu:
                 if named in things[kind]:
                     raise CommandRefused(f"{named} is there already")
                 things[kind].add(named)
+                self.direct[named] = bool(arguments.get("cache", {}).get("direct"))
             case "object-del" | "device_del" | "blockdev-del" | "netdev_del":
                 if named not in things[kind]:
                     raise CommandRefused(f"there is no {named}")
@@ -115,7 +118,11 @@ class Qemu:
             case "job-dismiss":
                 del self.jobs[arguments["id"]]
             case "blockdev-reopen":
-                self.below |= {one["node-name"]: one["file"] for one in arguments["options"]}
+                self._reopen(arguments["options"])
+
+    def _reopen(self, options: Sequence[Mapping[str, Any]]) -> None:
+        self.below |= {one["node-name"]: one["file"] for one in options if "file" in one}
+        self.direct |= {one["node-name"]: one["cache"]["direct"] for one in options}
 
     def told(self, command: str, arguments: Mapping[str, Any]) -> Any:
         listed = self.objects if arguments.get("path") == "/objects" else self.devices
@@ -130,7 +137,11 @@ class Qemu:
                 for job, (state, _) in self.jobs.items()
             ],
             "query-named-block-nodes": [
-                {"node-name": name, "cache": {"direct": False}, "image": {"virtual-size": 1}}
+                {
+                    "node-name": name,
+                    "cache": {"direct": self.direct.get(name, False)},
+                    "image": {"virtual-size": 1},
+                }
                 for name in self.nodes
             ],
             "query-block-exports": [],
