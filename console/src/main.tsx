@@ -9,6 +9,7 @@ import { Backups } from "./pages/backups";
 import { Cluster } from "./pages/cluster";
 import { Console } from "./pages/console";
 import { Create } from "./pages/create";
+import { Image, Images } from "./pages/images";
 import { Instance } from "./pages/instance";
 import { Job } from "./pages/job";
 import { Groups, Instances, Jobs, Networks, Nodes } from "./pages/lists";
@@ -39,6 +40,7 @@ const PAGES: Readonly<Record<string, { readonly all?: () => preact.JSX.Element; 
   cluster: { all: Cluster },
   os: { all: OperatingSystems },
   exports: { all: Backups },
+  images: { all: Images, one: Image },
   locks: { all: Locks },
   filters: { all: Filters },
   audit: { all: Audit },

@@ -8,7 +8,7 @@ import roles from "./roles.json";
 const sessionOf = (role: keyof typeof roles.roles): Session => ({
   user: role, rights: [], operations: roles.roles[role], limited: role.startsWith("tenant"), csrf: "", expires: 0, idle_s: 0, now: 0,
 });
-const ONES = ["instances", "nodes", "groups", "networks", "jobs", "console"];
+const ONES = ["instances", "nodes", "groups", "networks", "images", "jobs", "console"];
 const pagesOf = (session: Session) => [
   ...NAVIGATION.flatMap((group) => group.pages).map((one) => one.id).concat("create").filter((one) => mayOpen(session, one, false)),
   ...ONES.filter((one) => mayOpen(session, one, true)).map((one) => `${one}/`),
@@ -19,11 +19,12 @@ const REQUESTS: Readonly<Record<string, readonly string[]>> = {
   map: ["get_nodes", "get_instances"], cluster: ["get_info"], instances: ["get_instances"], nodes: ["get_nodes"], groups: ["get_groups"],
   networks: ["get_networks"], os: ["put_query"], storage: ["get_nodes", "get_instances"], exports: ["get_backups"], jobs: ["get_jobs"],
   locks: ["put_query"], filters: ["put_query"], audit: ["get_audit"], users: ["get_users"], create: ["post_instances", "get_os", "get_jobs_id"],
+  images: ["get_images"], "images/": ["get_images_name"],
   whatif: ["post_whatif", "get_whatif", "get_nodes"],
   "instances/": ["get_instances_name"], "nodes/": ["get_nodes_name"], "groups/": ["get_groups_name"], "networks/": ["get_networks_name"], "jobs/": ["get_jobs_id"],
 };
 
-const OF_ALL = "cluster groups groups/ instances instances/ jobs jobs/ map networks networks/ nodes nodes/ overview storage";
+const OF_ALL = "cluster groups groups/ images images/ instances instances/ jobs jobs/ map networks networks/ nodes nodes/ overview storage";
 const OF_READERS = `${OF_ALL} exports filters locks os whatif`;
 
 describe("the pages that a role may open", () => {

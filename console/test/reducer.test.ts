@@ -66,6 +66,13 @@ describe("the reducer", () => {
     expect(after(event("reset", {}))).toBe(1);
   });
 
+  it("counts the jobs after which schedules and images may be others", () => {
+    const done = (summary: string) => event("job", { id: 7, status: "success", summary: [summary] });
+    const after = (...found: StreamEvent[]) => run(loaded(), events(...found));
+    expect(after(done("BACKUP_SCHEDULE_ADD(nightly)"), done("BACKUP_SCHEDULE_RUN(nightly)")).backups).toBe(2);
+    expect(after(done("IMAGE_IMPORT(box)"), done("INSTANCE_CREATE(web1.example.com)"), done("INSTANCE_STARTUP(web1.example.com)")).images).toBe(2);
+  });
+
   it("counts a job about backups to its instance", () => {
     expect(objectsOf({ summary: ["BACKUP_SAVE(web1.example.com)"] })).toEqual([["instance", "web1.example.com"]]);
     expect(objectsOf({ summary: ["GROUP_SET_PARAMS(default)"] })).toEqual([["group", "default"]]);

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import hashlib
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -45,14 +47,15 @@ guest look
 """
 OF_ALL_NODES = ["map", "nodes", "node", "groups", "group", "networks", "storage"]
 OF_READERS = ["whatif", "os", "locks", "filters", "backups"]
+UNLIMITED = ["whatif", "os", "images", "locks", "filters"]
 OF_ADMINISTRATORS = ["audit", "users", "create"]
 ROLES = [
     ("admin", "secret", []),
     ("op", "secret", OF_ADMINISTRATORS),
     ("viewer", "look", OF_ADMINISTRATORS),
     ("guest", "look", [*OF_READERS, *OF_ADMINISTRATORS]),
-    ("shop", "secret", [*OF_ALL_NODES, "whatif", "os", "locks", "filters", "audit", "users"]),
-    ("shopview", "look", [*OF_ALL_NODES, "whatif", "os", "locks", "filters", *OF_ADMINISTRATORS]),
+    ("shop", "secret", [*OF_ALL_NODES, *UNLIMITED, "audit", "users"]),
+    ("shopview", "look", [*OF_ALL_NODES, *UNLIMITED, *OF_ADMINISTRATORS]),
 ]
 """Users, their passwords, and the pages that their roles do not have."""
 LIST = ".empty, .grid-row, table"
@@ -76,6 +79,7 @@ PAGES = [
     ("users", "users", "table"),
     ("storage", "storage", "table"),
     ("os", "os", "table"),
+    ("images", "images", LIST),
     ("backups", "exports", LIST),
     ("locks", "locks", LIST),
     ("filters", "filters", LIST),
@@ -177,6 +181,18 @@ def test_failure_is_simulated_and_played(cluster: LocalCluster, tmp_path: Path) 
     add_guest(cluster, name, "node2")
     play(cluster, "whatif", tmp_path)
     cluster.ok("gnt-instance", "remove", "-f", name)
+
+
+def test_image_is_uploaded_used_and_saved_by_a_schedule(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "box.img"
+    file.write_bytes(os.urandom(6 << 20))
+    play(cluster, "images", tmp_path, str(file))
+    stored = cluster.value("image", "box", "disk.sha256")
+    assert stored == hashlib.sha256(file.read_bytes()).hexdigest()
+    cluster.ok("gnt-instance", "remove", "-f", "box1.example.com")
+    cluster.ok("gnt-image", "remove", "-f", "box")
 
 
 def test_edit_shows_the_difference_and_its_effect_first(

@@ -17,18 +17,18 @@ export function curlOf(request: Request, origin: string): string {
   return words.map(quoted).join(" ");
 }
 
+type Values = Readonly<Record<string, unknown>>;
+
 /** How an operation is said on the command line. */
 interface CommandForm {
-  readonly words: string;
-  /** Fields of the path, query or body that are positional arguments, in their order. */
+  readonly words: string | ((values: Values) => string);
+  /** Fields of the path, query or body that are positional arguments, in their order; `?` ends the name of one that may be missing. */
   readonly names?: readonly string[];
   /** Fields whose option is not `--` and the name with dashes; an empty text omits the field. */
   readonly options?: Readonly<Record<string, string>>;
   /** Texts of fields that have a form of their own. */
   readonly own?: Readonly<Record<string, (value: unknown) => string[]>>;
 }
-
-type Values = Readonly<Record<string, unknown>>;
 
 const NEVER = new Set(["__version__", "reason", "dry_run", "expected_serial"]);
 
@@ -85,6 +85,11 @@ function nics(value: unknown): string[] {
   return ((value ?? []) as Values[]).flatMap((nic, index) => ["--net", `${index}:${pairs(nic)}`]);
 }
 
+const listed = (option: string) => (value: unknown) => (((value ?? []) as string[]).length ? [option, (value as string[]).join(",")] : []);
+const OF_SCHEDULES = {
+  all_instances: yesNo("--all-instances"), instances: listed("--instances"), instance_tags: listed("--instance-tags"), groups: listed("--groups"),
+};
+const OF_IMAGES = { cloud_init: yesNo("--cloud-init"), disk_size: (value: unknown) => (value === undefined ? [] : ["--disk-size", `${String(value)}m`]) };
 const withoutNode = { target_node: "--target-node", iallocator: "--iallocator" };
 
 export const COMMANDS: Readonly<Record<string, CommandForm>> = {
@@ -121,6 +126,22 @@ export const COMMANDS: Readonly<Record<string, CommandForm>> = {
     words: "gnt-backup export", names: ["instance"], options: { destination: "--node" },
     own: { shutdown: (value) => (value === false ? ["--noshutdown"] : []) },
   },
+  post_backup_schedules: { words: "gnt-backup schedule add", names: ["name"], own: OF_SCHEDULES },
+  put_backup_schedules_name: {
+    words: ({ is_paused: isPaused }) => `gnt-backup schedule ${isPaused === undefined ? "modify" : isPaused ? "pause" : "resume"}`,
+    names: ["schedule"], own: { ...OF_SCHEDULES, is_paused: () => [] },
+  },
+  put_backup_schedules_name_run: { words: "gnt-backup schedule run", names: ["schedule"], own: OF_SCHEDULES },
+  delete_backup_schedules_name: { words: "gnt-backup schedule remove", names: ["schedule"] },
+  post_instances_name_snapshots: { words: "gnt-instance snapshot create", names: ["instance", "snapshot?"] },
+  put_instances_name_snapshots_name_rollback: { words: "gnt-instance snapshot rollback --force", names: ["instance", "snapshot"] },
+  delete_instances_name_snapshots_name: { words: "gnt-instance snapshot remove --force", names: ["instance", "snapshot"] },
+  post_images: { words: "gnt-image import", names: ["name", "source"], options: { source_format: "--format" }, own: OF_IMAGES },
+  put_images_name_modify: { words: "gnt-image modify", names: ["image"], own: OF_IMAGES },
+  put_images_name_rename: { words: "gnt-image rename", names: ["image", "new_name"] },
+  put_images_name_copy: { words: "gnt-image copy", names: ["image", "nodes"] },
+  put_images_name_export: { words: "gnt-image export", names: ["image", "path"], options: { target_format: "--format" } },
+  delete_images_name: { words: "gnt-image remove --force", names: ["image"] },
   put_instances_name_rename: { words: "gnt-instance rename", names: ["instance", "new_name"] },
   put_nodes_name_role: { words: "gnt-node modify", names: ["node"], own: yesNos },
   post_nodes_name_evacuate: {
@@ -168,11 +189,16 @@ export function commandOf(operation: string, values: Values): string | null {
   if (!form) return null;
   const words: string[] = [];
   for (const [field, value] of Object.entries(values)) {
-    if (NEVER.has(field) || form.names?.includes(field)) continue;
+    if (NEVER.has(field) || form.names?.some((name) => name === field || name === `${field}?`)) continue;
     words.push(...optionOf(form, field, value));
   }
-  const names = (form.names ?? []).flatMap((name) => [values[name] ?? name.toUpperCase()].flat().map(String));
-  return [form.words, ...[...words, ...names].map(quoted)].join(" ");
+  const names = (form.names ?? []).flatMap((name) => positional(name, values));
+  return [typeof form.words === "string" ? form.words : form.words(values), ...[...words, ...names].map(quoted)].join(" ");
+}
+
+function positional(name: string, values: Values): string[] {
+  if (name.endsWith("?")) return values[name.slice(0, -1)] ? [String(values[name.slice(0, -1)])] : [];
+  return [values[name] ?? name.toUpperCase()].flat().map(String);
 }
 
 function optionOf(form: CommandForm, field: string, value: unknown): string[] {

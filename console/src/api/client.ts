@@ -20,6 +20,9 @@ export interface Request {
   /** A list is a parameter that is repeated. */
   readonly query?: Readonly<Record<string, string | number | readonly string[]>>;
   readonly body?: unknown;
+  /** A piece of a file instead of a body, and its `Content-Range`. */
+  readonly bytes?: { readonly data: Blob; readonly range: string };
+  readonly signal?: AbortSignal;
 }
 
 /** Path and query of a request. */
@@ -34,10 +37,12 @@ export async function send<T>(request: Request, isQuiet = false): Promise<T> {
   const session = store.state.session;
   if (request.method !== "GET" && session) headers["X-Csrf-Token"] = session.csrf;
   if (request.body !== undefined) headers["Content-Type"] = "application/json";
+  if (request.bytes) Object.assign(headers, { "Content-Type": "application/octet-stream", "Content-Range": request.bytes.range });
   if (isQuiet) headers["X-Background"] = "1";
   const response = await fetched(address(request), {
     method: request.method, headers, credentials: "same-origin",
     ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
+    ...(request.bytes ? { body: request.bytes.data } : {}), ...(request.signal ? { signal: request.signal } : {}),
   });
   if (response.status === 401 && session) store.dispatch({ type: "signed-out" });
   const text = await response.text();

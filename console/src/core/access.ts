@@ -14,6 +14,7 @@ const NEEDED: Readonly<Record<string, { readonly all?: OperationId; readonly one
   os: { all: "put_query" },
   storage: { all: "get_nodes" },
   exports: { all: "get_backups" },
+  images: { all: "get_images", one: "get_images_name" },
   jobs: { all: "get_jobs", one: "get_jobs_id" },
   locks: { all: "put_query" },
   filters: { all: "put_query" },

@@ -1,5 +1,6 @@
 /** Every change of the page's state, as one pure function of the state and what happened. */
 import { keyOf, initialState, KINDS } from "./state";
+import type { Sending } from "./images";
 import type { AnyRow, Key, Kind, Link, Notice, Progress, Session, State, Table } from "./state";
 import { t } from "../texts/en";
 
@@ -22,7 +23,9 @@ export type Action =
   | { type: "cluster"; facts: AnyRow }
   | { type: "submitted"; job: number }
   | { type: "notice"; tone: Notice["tone"]; text: string }
-  | { type: "dismissed"; id: number };
+  | { type: "dismissed"; id: number }
+  | { type: "upload"; upload: Sending }
+  | { type: "upload-gone"; id: string };
 
 export const FINAL: ReadonlySet<string> = new Set(["success", "error", "canceled"]);
 const NOTICES_SHOWN = 4;
@@ -30,7 +33,9 @@ const SUMMARY = /^([A-Z]+)_[A-Z_]+\((.+)\)$/;
 const KIND_OF_WORD: Readonly<Record<string, Kind>> = {
   INSTANCE: "instance", BACKUP: "instance", NODE: "node", GROUP: "group", NETWORK: "network",
 };
-const OF_BACKUPS = /^BACKUP_(SAVE|PRUNE|CHECK|DRILL|EXPORT|REMOVE)\b/;
+const OF_BACKUPS = /^BACKUP_(SAVE|PRUNE|CHECK|DRILL|EXPORT|REMOVE|SCHEDULE_[A-Z_]+)\b/;
+/** A new instance may give its node a copy of its image. */
+const OF_IMAGES = /^(IMAGE_[A-Z_]+|INSTANCE_CREATE|INSTANCE_REINSTALL)\b/;
 
 export function reduce(state: State, action: Action): State {
   switch (action.type) {
@@ -58,6 +63,10 @@ export function reduce(state: State, action: Action): State {
       return noticed(state, action.tone, action.text);
     case "dismissed":
       return { ...state, notices: state.notices.filter((one) => one.id !== action.id) };
+    case "upload":
+      return { ...state, uploads: new Map(state.uploads).set(action.upload.id, action.upload) };
+    case "upload-gone":
+      return { ...state, uploads: new Map([...state.uploads].filter(([id]) => id !== action.id)) };
   }
 }
 
@@ -140,7 +149,7 @@ function resetTables(state: State): State {
     const table = state.tables[kind];
     return [kind, { ...table, isDue: table.isLoaded || table.isDue, stale: new Set<Key>() }];
   });
-  return { ...state, isClusterDue: true, backups: state.backups + 1, tables: Object.fromEntries(due) as Record<Kind, Table> };
+  return { ...state, isClusterDue: true, backups: state.backups + 1, images: state.images + 1, tables: Object.fromEntries(due) as Record<Kind, Table> };
 }
 
 function objectChanged(state: State, kind: Kind, content: AnyRow): State {
@@ -180,12 +189,13 @@ function jobChanged(state: State, content: AnyRow): State {
   next = stale(next, "job", [key]);
   if (!FINAL.has(status)) return next;
   next = objectsOf(content).reduce((found, [kind, name]) => stale(found, kind, [name]), ended(next, key));
-  if (hasChangedBackups(content)) next = { ...next, backups: next.backups + 1 };
+  if (hasChanged(content, OF_BACKUPS)) next = { ...next, backups: next.backups + 1 };
+  if (hasChanged(content, OF_IMAGES)) next = { ...next, images: next.images + 1 };
   return state.own.has(key) ? finishedOwn(next, key, status, content) : next;
 }
 
-function hasChangedBackups(job: AnyRow): boolean {
-  return job["dry_run"] !== true && ((job["summary"] as string[] | undefined) ?? []).some((one) => OF_BACKUPS.test(one));
+function hasChanged(job: AnyRow, what: RegExp): boolean {
+  return job["dry_run"] !== true && ((job["summary"] as string[] | undefined) ?? []).some((one) => what.test(one));
 }
 
 /** The event has what changed most visibly, so the table need not wait for the row. */

@@ -1,5 +1,6 @@
 /** The state of the whole page. Only the reducer makes a new one; components only read it. */
 import type { components } from "../api/schema";
+import type { Sending } from "./images";
 
 export type Fields = components["schemas"]["QueryFields"];
 /** Kinds of objects that have a table which events keep up to date. */
@@ -67,8 +68,12 @@ export interface State {
   readonly own: ReadonlySet<Key>;
   readonly notices: readonly Notice[];
   readonly noticeCount: number;
-  /** Jobs that have ended and that may have changed backups or exports. */
+  /** Jobs that have ended and that may have changed backups, exports or schedules. */
   readonly backups: number;
+  /** Jobs that have ended and that may have changed images or their copies. */
+  readonly images: number;
+  /** Uploads of images that this page has sent a part of. */
+  readonly uploads: ReadonlyMap<string, Sending>;
 }
 
 export const KINDS: readonly Kind[] = ["instance", "node", "group", "network", "job"];
@@ -97,7 +102,8 @@ export function initialState(): State {
   const tables = Object.fromEntries(KINDS.map((kind) => [kind, emptyTable(kind)])) as Record<Kind, Table>;
   return {
     session: undefined, link: "starting", last: null, resumed: 0, tables, cluster: null, isClusterDue: true,
-    progress: new Map(), own: new Set(), notices: [], noticeCount: 0, backups: 0,
+    progress: new Map(), own: new Set(), notices: [], noticeCount: 0, backups: 0, images: 0,
+    uploads: new Map(),
   };
 }
 

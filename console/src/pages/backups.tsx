@@ -17,6 +17,7 @@ import { FormButton } from "../ui/form";
 import type { Form } from "../ui/form";
 import { Loading } from "../ui/listpage";
 import { useTable } from "../ui/rows";
+import { Schedules } from "./schedules";
 
 /** The answer has all nodes' directories: it is requested at most so often while jobs change them. */
 const AGAIN_MS = 2000;
@@ -63,6 +64,7 @@ export function Backups() {
   return (
     <div class="page">
       <PageTitle text={t.nav.exports}><span class="count">{answer.value ? answer.value.points.length.toLocaleString("en") : ""}</span></PageTitle>
+      <Schedules />
       <div class="toolbar">
         <h2>{t.backups.title}</h2>
         <input type="search" aria-label={t.backups.find} placeholder={t.backups.find} value={text} onInput={(event) => setParameter("q", event.currentTarget.value)} />

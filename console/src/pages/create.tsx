@@ -10,7 +10,7 @@ import { useTrial } from "../api/trial";
 import type { operations } from "../api/schema";
 import { may } from "../core/access";
 import { short, size } from "../core/format";
-import { go, href } from "../core/route";
+import { go, href, usePlace } from "../core/route";
 import type { AnyRow } from "../core/state";
 import { useStore } from "../core/store";
 import { t } from "../texts/en";
@@ -23,6 +23,8 @@ type Body = { [K in keyof operations["post_instances"]["requestBody"]["content"]
 
 interface Given {
   readonly name: string;
+  /** Its disks are those of the instance; the OS is then chosen by the master unless `os` is set. */
+  readonly image: string;
   readonly os: string;
   readonly osparams: Readonly<Record<string, string>>;
   readonly memory: number;
@@ -43,17 +45,17 @@ export function bodyOf(given: Given): Body {
   const tags = given.tags.split(",").map((tag) => tag.trim()).filter(Boolean);
   return {
     __version__: 1, mode: "create", name: given.name, disk_template: given.template,
-    disks: given.template === DISKLESS ? [] : given.disks.map((mib) => ({ size: mib })),
+    ...(given.image ? { image: given.image } : { disks: given.template === DISKLESS ? [] : given.disks.map((mib) => ({ size: mib })) }),
     nics: given.nics.map((nic) => ({
       ...(nic.network ? { network: nic.network } : {}), ...(nic.ip ? { ip: nic.ip } : nic.network ? { ip: "pool" } : {}),
     })),
     ...(given.nics.length === 0 ? { no_nics: true } : {}),
     beparams: { maxmem: given.memory, minmem: given.memory, vcpus: given.vcpus },
-    ...(given.os ? { os: given.os } : { no_install: true, os: "" }),
+    ...(given.os ? { os: given.os } : given.image ? {} : { no_install: true, os: "" }),
     ...(Object.keys(given.osparams).length ? { osparams: given.osparams } : {}),
     ...(given.node ? { pnode: given.node } : { iallocator: "hail" }),
     ...(given.group && !given.node ? { group_name: given.group } : {}),
-    ...(given.os && given.start ? {} : { start: false }),
+    ...((given.os || given.image) && given.start ? {} : { start: false }),
     ...(tags.length ? { tags } : {}),
   };
 }
@@ -76,11 +78,13 @@ function CreateForm({ cluster }: { cluster: AnyRow }) {
   const templates = (cluster["enabled_disk_templates"] as string[] | undefined) ?? [DISKLESS];
   const defaults = ((cluster["beparams"] as AnyRow | undefined)?.["default"] ?? {}) as Record<string, number>;
   const [given, setGiven] = useState<Given>({
-    name: "", os: "", osparams: {}, memory: defaults["maxmem"] ?? 128, vcpus: defaults["vcpus"] ?? 1, template: templates[0] ?? DISKLESS,
+    name: "", image: usePlace().query.get("image") ?? "", os: "", osparams: {}, memory: defaults["maxmem"] ?? 128, vcpus: defaults["vcpus"] ?? 1, template: templates[0] ?? DISKLESS,
     disks: [10240], nics: [{ network: "", ip: "" }], group: "", node: "", start: true, tags: "",
   });
   const set = (part: Partial<Given>) => setGiven((before) => ({ ...before, ...part }));
   const systems = useAnswer<string[]>({ method: "GET", path: "/2/os" }).value ?? [];
+  const mayUseImages = useStore((state) => may(state.session, "get_images"));
+  const images = useAnswer<{ id: string }[]>(mayUseImages ? { method: "GET", path: "/2/images" } : null).value ?? [];
   const nodes = useTable("node").rows;
   const groups = useTable("group").rows;
   const networks = useTable("network").rows;
@@ -88,7 +92,7 @@ function CreateForm({ cluster }: { cluster: AnyRow }) {
   const [isBusy, setBusy] = useState(false);
   useEffect(() => {
     const [first] = systems;
-    if (first && !given.os) set({ os: first });
+    if (first && !given.os && !given.image) set({ os: first });
   }, [systems.length]);
   const isNamed = NAME.test(given.name);
   const request: Request = { method: "POST", path: "/2/instances", body: bodyOf(given) };
@@ -111,10 +115,18 @@ function CreateForm({ cluster }: { cluster: AnyRow }) {
         <div class="card">
           <div class="form-grid">
             <Text label={t.create.name} hint={t.create.nameHint} value={given.name} onValue={(name) => set({ name: name.trim().toLowerCase() })} isRequired />
+            {images.length > 0 && (
+              <label class="field"><span>{t.create.image}</span>
+                <select value={given.image} onChange={(event) => set({ image: event.currentTarget.value, os: event.currentTarget.value ? "" : systems[0] ?? "", osparams: {} })}>
+                  <option value="">{t.images.none}</option>
+                  {images.map(({ id }) => <option key={id} value={id}>{id}</option>)}
+                </select>
+              </label>
+            )}
             <label class="field"><span>{t.create.os}</span>
               <select value={given.os} onChange={(event) => set({ os: event.currentTarget.value, osparams: {} })}>
                 {systems.map((one) => <option key={one} value={one}>{one}</option>)}
-                <option value="">{t.create.noOs}</option>
+                <option value="">{given.image ? t.create.ofImage : t.create.noOs}</option>
               </select>
             </label>
             <Count label={t.create.memory} bounds={boundsOf(cluster, "memory-size")} isSize value={given.memory} onValue={(memory) => set({ memory })} />
@@ -138,7 +150,8 @@ function CreateForm({ cluster }: { cluster: AnyRow }) {
             </label>
             <Text label={t.create.tags} hint={t.create.tagsHint} value={given.tags} onValue={(tags) => set({ tags })} />
           </div>
-          {given.template !== DISKLESS && (
+          {given.image && <p class="faint">{t.images.ofImage}</p>}
+          {!given.image && given.template !== DISKLESS && (
             <fieldset><legend>{t.create.disks}</legend>
               {given.disks.map((mib, index) => (
                 <div class="row-fields one" key={index}>
@@ -169,7 +182,7 @@ function CreateForm({ cluster }: { cluster: AnyRow }) {
             <button type="button" onClick={() => set({ nics: [...given.nics, { network: "", ip: "" }] })}><Icon name="plus" />{t.form.add}</button>
           </fieldset>
           {given.os && <OsParameters os={given.os} values={given.osparams} onValues={(osparams) => set({ osparams })} />}
-          {given.os && <label class="check"><input type="checkbox" checked={given.start} onChange={(event) => set({ start: event.currentTarget.checked })} /><span>{t.create.start}</span></label>}
+          {(given.os || given.image) && <label class="check"><input type="checkbox" checked={given.start} onChange={(event) => set({ start: event.currentTarget.checked })} /><span>{t.create.start}</span></label>}
           {problem && <Problem text={problem} />}
           <AsCommand command={commandOf("post_instances", body)} curl={curlOf(request, location.origin)} />
           <div class="page-actions"><button class="primary" disabled={!isNamed || isBusy}>{t.create.submit}</button></div>

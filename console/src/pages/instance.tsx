@@ -20,6 +20,7 @@ import { Loading } from "../ui/listpage";
 import { useTable } from "../ui/rows";
 import { History } from "./audit";
 import { InstanceBackups } from "./backups";
+import { Snapshots } from "./snapshots";
 import { textOf } from "../ui/columns";
 
 const list = (value: unknown): unknown[] => (Array.isArray(value) ? value : []);
@@ -61,6 +62,7 @@ export function Instance({ name }: { name: string }) {
         <Devices one={one} />
         <div><ObjectJobs kind="instance" name={name} /><History name={name} version={row} /></div>
       </div>
+      <Snapshots name={name} version={row} />
       <InstanceBackups name={name} />
       <Parameters title={t.instance.parameters} all={{ ...(one["beparams"] as AnyRow | null), ...(one["hvparams"] as AnyRow | null) }}
         own={{ ...(one["custom_beparams"] as AnyRow | null), ...(one["custom_hvparams"] as AnyRow | null) }} />

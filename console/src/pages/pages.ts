@@ -17,6 +17,7 @@ export const NAVIGATION: readonly { readonly title: string; readonly pages: read
       { id: "groups", title: t.nav.groups },
       { id: "networks", title: t.nav.networks },
       { id: "os", title: t.nav.os },
+      { id: "images", title: t.nav.images },
       { id: "storage", title: t.nav.storage },
       { id: "exports", title: t.nav.exports },
     ],

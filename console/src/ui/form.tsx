@@ -97,11 +97,6 @@ function OperationForm({ operation, fixed, first, isDangerous, onClose }: {
   const others = all.filter((field) => !shown.includes(field));
   const values = { ...fixed, ...given };
   const request = requestOf(operation, values);
-  const set = (name: string, value: unknown) => {
-    const next = { ...given, [name]: value };
-    if (value === undefined) delete next[name];
-    setGiven(next);
-  };
   const run = async (event: Event) => {
     event.preventDefault();
     setBusy(true);
@@ -130,10 +125,10 @@ function OperationForm({ operation, fixed, first, isDangerous, onClose }: {
   const canCheck = operation.parameters.some((one) => one.name === "dry-run") || "dry_run" in (operation.body?.properties ?? {});
   return (
     <form onSubmit={(event) => void run(event)}>
-      <div class="form-grid">{shown.map((field) => <OneField key={field.name} field={field} value={given[field.name]} onValue={(value) => set(field.name, value)} />)}</div>
+      <FieldGrid fields={shown} given={given} onGiven={setGiven} />
       {others.length > 0 && (
         <details class="more-fields"><summary>{t.form.more} ({others.length})</summary>
-          <div class="form-grid">{others.map((field) => <OneField key={field.name} field={field} value={given[field.name]} onValue={(value) => set(field.name, value)} />)}</div>
+          <FieldGrid fields={others} given={given} onGiven={setGiven} />
         </details>
       )}
       {isDangerous && (
@@ -152,11 +147,22 @@ function OperationForm({ operation, fixed, first, isDangerous, onClose }: {
   );
 }
 
+/** Fields side by side; a field that is left empty has no value. */
+export function FieldGrid({ fields, given, onGiven }: { fields: readonly Field[]; given: Values; onGiven: (values: Values) => void }) {
+  const set = (name: string, value: unknown) => {
+    const { [name]: _old, ...others } = given;
+    onGiven(value === undefined ? others : { ...others, [name]: value });
+  };
+  return <div class="form-grid">{fields.map((field) => <OneField key={field.name} field={field} value={given[field.name]} onValue={(value) => set(field.name, value)} />)}</div>;
+}
+
 /** The schema without "or null": a field that is left empty is not sent. */
 function plain(schema: Schema): Schema {
   const some = schema.anyOf?.find((one) => one.type !== "null");
   return some ? { ...some, ...(schema.description ? { description: schema.description } : {}) } : schema;
 }
+
+const FLAGS: Readonly<Record<string, boolean>> = { true: true, false: false };
 
 function OneField({ field, value, onValue }: { field: Field; value: unknown; onValue: (value: unknown) => void }) {
   const id = useId();
@@ -165,7 +171,9 @@ function OneField({ field, value, onValue }: { field: Field; value: unknown; onV
   const hint = field.schema.description ?? schema.description;
   const label = field.name.replace(/[_-]/g, " ");
   const shownDefault = field.schema.default === null || field.schema.default === undefined || typeof field.schema.default === "object" ? "" : String(field.schema.default);
-  const isFlag = types.includes("boolean") || (schema.enum?.length === 2 && schema.enum.includes(0) && schema.enum.includes(1));
+  // A flag without a default is neither on nor off: then the server decides.
+  const isOpen = types.includes("boolean") && typeof field.schema.default !== "boolean";
+  const isFlag = !isOpen && types.includes("boolean") || (schema.enum?.length === 2 && schema.enum.includes(0) && schema.enum.includes(1));
   if (isFlag) {
     return (
       <label class="check"><input type="checkbox" checked={value === undefined ? field.schema.default === true : Boolean(value)}
@@ -175,7 +183,11 @@ function OneField({ field, value, onValue }: { field: Field; value: unknown; onV
   return (
     <div class="field">
       <label for={id}>{label}{field.isRequired && " *"}</label>
-      {schema.enum ? (
+      {isOpen ? (
+        <select id={id} value={value === undefined ? "" : String(value)} required={field.isRequired} aria-describedby={hint ? `${id}-hint` : undefined} onChange={(event) => onValue(FLAGS[event.currentTarget.value])}>
+          <option value="">–</option><option value="true">{t.plain.yes}</option><option value="false">{t.plain.no}</option>
+        </select>
+      ) : schema.enum ? (
         <select id={id} value={String(value ?? "")} required={field.isRequired} onChange={(event) => onValue(chosen(schema.enum, event.currentTarget.value))}>
           <option value="">{shownDefault || "–"}</option>
           {schema.enum.map((one) => <option key={String(one)} value={String(one)}>{String(one)}</option>)}
