@@ -55,7 +55,8 @@ async def usage(call: Call) -> Text:
     """Return the present figures of nodes, and of the first `INSTANCES_LIMIT` instances that run."""
     names = [f"usage.{one.name}" for one in FIGURES]
     of_nodes = [name for name in names if name != f"usage.{GUEST_MEMORY.name}"]
-    nodes = await call.services.master.ask("QueryNodes", [], ["name", *of_nodes], False)
+    asked = ["name", *of_nodes, "ndp/memory_goal"]
+    nodes = await call.services.master.ask("QueryNodes", [], asked, False)
     instances = await call.services.master.ask(
         "QueryInstances", [], ["name", "pnode", *names], False
     )
@@ -64,12 +65,33 @@ async def usage(call: Call) -> Text:
     lines = [*_head("usage_instances_omitted", "running instances beyond the limit of this page")]
     lines.append(f"ganeti_usage_instances_omitted {len(running) - len(shown)}")
     by_name = [one for one in FIGURES if one is not GUEST_MEMORY]
-    lines += _usage("node", by_name, [(f'node="{_escaped(row[0])}"', row[1:]) for row in nodes])
+    lines += _usage("node", by_name, [(f'node="{_escaped(row[0])}"', row[1:-1]) for row in nodes])
     labels = [
         (f'instance="{_escaped(row[0])}",node="{_escaped(row[1])}"', row[2:]) for row in shown
     ]
     lines += _usage("instance", FIGURES, labels)
+    lines += await _memory_goals(call, {row[0]: row[-1] for row in nodes if row[-1]})
     return Text("\n".join(lines) + "\n", CONTENT_TYPE)
+
+
+async def _memory_goals(call: Call, goals: Mapping[str, int]) -> list[str]:
+    """Return what nodes keep free, in MiB, and what guests have given for it; no node is asked without a goal."""
+    lines = [*_head("node_memory_goal_bytes", "memory that the node keeps free (memory_goal)")]
+    lines += [
+        f'ganeti_node_memory_goal_bytes{{node="{_escaped(node)}"}} {goal * _MIB}'
+        for node, goal in sorted(goals.items())
+    ]
+    given = "instance_memory_given_bytes"
+    lines += _head(given, "memory that the guest has given for the goal of its node")
+    if not goals:
+        return lines
+    asked = ["name", "pnode", "oper_ram", "oper_ram_before"]
+    rows = await call.services.master.ask("QueryInstances", [], asked, False)
+    lowered = [row for row in rows if row[1] in goals and row[2] and row[3]]
+    for name, node, now, before in lowered[:INSTANCES_LIMIT]:
+        labels = f'instance="{_escaped(name)}",node="{_escaped(node)}"'
+        lines.append(f"ganeti_{given}{{{labels}}} {max(0, before - now) * _MIB}")
+    return lines
 
 
 def _usage(

@@ -15,6 +15,7 @@ from ganeti.model.objects import Instance, Node
 from ganeti.model.operation import Right
 from ganeti.query.execute import KINDS
 from ganeti.rpc.procedures.figures import HistoryPart, NodeFigures
+from ganeti.rpc.procedures.instances import Lowered
 from ganeti.rpc.procedures.programs import OsInfo
 from ganeti.web.lists import Listed
 from ganeti.web.operations import JobOf, Operation
@@ -26,7 +27,7 @@ from ganeti.web.resources.nodes import NODES, ONE_NODE
 from tests.support.predictable import FrozenClock
 from tests.support.recovery_status import ALARM, stuck_status
 from tests.support.rest import GUEST, OPERATOR, READER, TENANT, RestRig
-from tests.unit.query.cluster import INSTANCE_UUIDS, job
+from tests.unit.query.cluster import INSTANCE_UUIDS, job, running
 
 BODIES: list[Any] = [None, [], {"OP_ID": "OP_TEST_DELAY"}]
 WORDS = {
@@ -613,6 +614,31 @@ async def test_usage_metrics_have_a_series_for_each_known_figure(
     text = (await rig.ask("GET", "/metrics/usage")).body.decode()
     assert "ganeti_usage_instances_omitted 1" in text
     assert text.count("ganeti_instance_cpu_busy{") == 1
+
+
+async def test_usage_metrics_have_the_memory_goal_and_what_guests_have_given(rig: RestRig) -> None:
+    text = (await rig.ask("GET", "/metrics/usage", user=READER)).body.decode()
+    assert "memory_goal_bytes{" not in text
+    assert "given_bytes{" not in text
+    assert "instances_info" not in {name for name, _node in rig.master.nodes.calls}
+    shown = rig.master.config.snapshot
+    goals = {
+        uuid: replace(one, ndparams=one.ndparams | {"memory_goal": 256})
+        for uuid, one in shown.nodes.items()
+        if one.name.startswith("node1")
+    }
+    rig.master.config.snapshot = dataclasses.replace(
+        shown, tables={**shown.tables, Node: {**shown.nodes, **goals}}
+    )
+    given = Lowered(before=96, since=1.0, goal=256)
+    rig.master.nodes.instances = {
+        "node1": [replace(running(1), lowered=given)], "node2": [running(3)],
+    }  # fmt: skip
+    text = (await rig.ask("GET", "/metrics/usage", user=READER)).body.decode()
+    assert f'ganeti_node_memory_goal_bytes{{node="node1.example.com"}} {256 << 20}\n' in text
+    labels = 'instance="web1.example.com",node="node1.example.com"'
+    assert f"ganeti_instance_memory_given_bytes{{{labels}}} {32 << 20}\n" in text
+    assert text.count("given_bytes{") == 1
 
 
 async def test_history_is_that_of_the_nodes(rig: RestRig) -> None:
