@@ -100,7 +100,10 @@ class LUBackupSave(InstanceUnit[OpBackupSave, SavePlan]):
             return found[0]
         if op.node is not None and (op.target is not None or not found):
             return Place(resolve_node(ctx.snapshot, op.node), op.target or DEFAULT_TARGET, name)
-        where = ", ".join(one.words for one in found) or "none"
+        if not found:
+            why = f"{name} has no backup yet: name the node that is to store its backups (--node), best not its own"
+            raise PrereqError(why, ErrorCode.WRONG_INPUT)
+        where = ", ".join(one.words for one in found)
         raise PrereqError(
             f"name the node for the backup of {name} (--node), and its directory (--target); there are backups in:"
             f" {where}",
