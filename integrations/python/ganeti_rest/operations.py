@@ -277,6 +277,7 @@ class Webhook(TypedDict):
     object_tags: list[str] | None
     groups: list[str] | None
     verify_tls: bool | None
+    authorities: str | None
     allow_local: bool | None
     paused: bool | None
     owner: str | None
@@ -4753,6 +4754,7 @@ class Operations(abc.ABC):
         object_tags: Sequence[str] | None = None,
         groups: Sequence[str] | None = None,
         verify_tls: bool | None = None,
+        authorities: str | None = None,
         allow_local: bool | None = None,
         secret: str | None = None,
         is_paused: bool | None = None,
@@ -4770,7 +4772,7 @@ class Operations(abc.ABC):
             names: send only events about objects of these names, for example 'web*,db1.example.com'
             object_tags: send only events about objects with one of these tags
             groups: send only events about these node groups, their nodes, and the instances of these nodes
-            verify_tls: verify the certificate by the authorities of the master's system; default: yes
+            verify_tls: verify the certificate of the receiver; default: yes
             allow_local: allow an address on a loopback interface or a link-local one; default: no
             dry_run: check only, and change nothing
             reason: reason, stored with the job
@@ -4791,6 +4793,7 @@ class Operations(abc.ABC):
                     "object_tags": object_tags,
                     "groups": groups,
                     "verify_tls": verify_tls,
+                    "authorities": authorities,
                     "allow_local": allow_local,
                     "secret": secret,
                     "is_paused": is_paused,
@@ -4814,6 +4817,7 @@ class Operations(abc.ABC):
         object_tags: Sequence[str] | None = None,
         groups: Sequence[str] | None = None,
         verify_tls: bool | None = None,
+        authorities: str | None = None,
         allow_local: bool | None = None,
         secret: str | None = None,
         is_paused: bool | None = None,
@@ -4831,7 +4835,7 @@ class Operations(abc.ABC):
             names: send only events about objects of these names, for example 'web*,db1.example.com'
             object_tags: send only events about objects with one of these tags
             groups: send only events about these node groups, their nodes, and the instances of these nodes
-            verify_tls: verify the certificate by the authorities of the master's system; default: yes
+            verify_tls: verify the certificate of the receiver; default: yes
             allow_local: allow an address on a loopback interface or a link-local one; default: no
             dry_run: check only, and change nothing
             reason: reason, stored with the job
@@ -4851,6 +4855,7 @@ class Operations(abc.ABC):
                     "object_tags": object_tags,
                     "groups": groups,
                     "verify_tls": verify_tls,
+                    "authorities": authorities,
                     "allow_local": allow_local,
                     "secret": secret,
                     "is_paused": is_paused,

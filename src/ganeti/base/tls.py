@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # the programs that transfer disks do not use it, and it is s
 
 LOOK_AGAIN_S = 1.0
 """Maximum age of the knowledge of a kept connection's required certificate."""
+AUTHORITIES_LIMIT = 1 << 16
+"""Characters of certificates that an object of the configuration may have."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +69,24 @@ def authority_context(authority: Path) -> ssl.SSLContext:
     except OSError as err:
         raise HostError(f"the certificates in {authority} cannot be used: {err}") from err
     return context
+
+
+def authorities_context(pem: str) -> ssl.SSLContext:
+    """Return the context of a client that accepts only servers of these authorities; InputError for other texts."""
+    if len(pem) > AUTHORITIES_LIMIT:
+        raise InputError(f"must have at most {AUTHORITIES_LIMIT} characters", "authorities")
+    try:
+        return ssl.create_default_context(cadata=pem)
+    except (ssl.SSLError, ValueError) as err:  # ValueError: not ASCII, or empty
+        raise InputError(
+            f"must be certificates as PEM, from -----BEGIN CERTIFICATE----- on ({err})",
+            "authorities",
+        ) from err
+
+
+def check_authorities(pem: str) -> None:
+    """Refuse a text that is not one or several certificates; InputError."""
+    authorities_context(pem)
 
 
 def one_shot_server_context(certificate: Path, key: Path) -> ssl.SSLContext:

@@ -19,6 +19,11 @@ SECRET_FILE = option(
     "--secret-file", metavar="FILE", completion="file",
     help="read the secret of the signatures from this file, or from standard input for '-'; add without it makes one",
 )  # fmt: skip
+CA_FILE = option(
+    "--ca-file", metavar="FILE", completion="file",
+    help="verify the receiver by the certificates (PEM) in this file, or in standard input for '-', which the cluster"
+         " stores; an empty word: by the authorities of the master's system (the default)",
+)  # fmt: skip
 
 
 def _words(values: list[str] | None) -> str:
@@ -27,6 +32,11 @@ def _words(values: list[str] | None) -> str:
 
 def _time(value: float | None) -> str:
     return "-" if value is None else format_time(value)
+
+
+def _authorities(pem: str | None) -> str:
+    count = (pem or "").count("-----BEGIN CERTIFICATE-----")
+    return f"its own certificates ({count})" if count else "those of the master's system"
 
 
 def _yes(value: bool) -> str:  # noqa: FBT001 - a field
@@ -45,6 +55,7 @@ WEBHOOK_KIND = ObjectKind(
         shown("  Tags of objects", "object_tags", value=_words),
         shown("  Groups", "groups", value=_words),
         shown("  Verifies TLS", "verify_tls", value=_yes),
+        shown("  Authorities", "authorities", value=_authorities),
         shown("  Allows local addresses", "allow_local", value=_yes),
         shown("  Owner", "owner"),
         shown("  State", "state"),
@@ -69,6 +80,7 @@ def add_webhook_commands(table: CommandTable) -> None:
         Argument("webhook_name", "name of the webhook", nargs="?", completion="webhook"),
         RULES.params,
         SECRET_FILE,
+        CA_FILE,
         *(one for one in LIST_OPTIONS if one is not VERBOSE),
         *JOB_OPTIONS,
     )(webhook)
@@ -94,13 +106,27 @@ def webhook(args: argparse.Namespace) -> int:
     after a change of the master, which may send the events of the last 30 s again. If the log of events no longer has the
     next one, the receiver gets an event of the kind 'gap'.
 
-    Redirects are not followed. The certificate must be valid for the authorities of the master's system. Loopback and
+    Redirects are not followed. The certificate must be valid for the authorities of the master's system, or for those of
+    --ca-file, which replace them. The cluster stores their certificates, so every master has them. Loopback and
     link-local addresses are refused without --allow-local=yes. 'gnt-cluster verify' reports a webhook that has failed
     for an hour.
     """
     if args.secret_file and args.action not in ("add", "modify"):
         raise InputError("is only for add and modify", "secret-file")
+    if args.ca_file is not None and args.action not in ("add", "modify"):
+        raise InputError("is only for add and modify", "ca-file")
+    if args.ca_file == args.secret_file == "-":
+        raise InputError("only one of --ca-file and --secret-file can be standard input", "ca-file")
     return RULES.act(args, {"add": _add, "modify": _modify, "test": _test})
+
+
+def _ca(args: argparse.Namespace) -> dict[str, str]:
+    """Return the certificates of the file, or none for an empty word."""
+    if args.ca_file is None:
+        return {}
+    from ganeti.cli.input_file import read_text
+
+    return {"authorities": read_text(args.ca_file) if args.ca_file else ""}
 
 
 def _secret(args: argparse.Namespace) -> dict[str, str]:
@@ -116,7 +142,9 @@ def _add(args: argparse.Namespace) -> int:
     given = _secret(args)
     made = "" if given else secrets.token_urlsafe(SECRET_BYTES)
     try:
-        RULES.run(args, "Add", **RULES.params.given(args), **(given or {"secret": made}))
+        RULES.run(
+            args, "Add", **RULES.params.given(args), **_ca(args), **(given or {"secret": made})
+        )
     except JobSubmitted:
         _show(args, made)
         raise
@@ -131,7 +159,7 @@ def _show(args: argparse.Namespace, made: str) -> None:
 
 
 def _modify(args: argparse.Namespace) -> int:
-    RULES.run(args, "SetParams", **RULES.params.given(args), **_secret(args))
+    RULES.run(args, "SetParams", **RULES.params.given(args), **_ca(args), **_secret(args))
     return 0
 
 

@@ -73,7 +73,17 @@ SCHEDULE = (
     *("ctime", "mtime", "uuid", "serial_no"),
 )
 WEBHOOK = (
-    *("name", "url", "kinds", "names", "object_tags", "groups", "verify_tls", "allow_local"),
+    *(
+        "name",
+        "url",
+        "kinds",
+        "names",
+        "object_tags",
+        "groups",
+        "verify_tls",
+        "authorities",
+        "allow_local",
+    ),
     *("paused", "owner", "state", "position", "last_success", "failing_since", "failures"),
     *("error", "gaps", "ctime", "mtime", "uuid", "serial_no"),
 )

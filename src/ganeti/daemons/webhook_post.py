@@ -19,6 +19,7 @@ from ganeti.base.clock import Clock
 from ganeti.base.errors import InputError
 from ganeti.base.http import aiohttp
 from ganeti.base.terminal import escaped
+from ganeti.base.tls import authorities_context
 from ganeti.model.webhook import Webhook
 from ganeti.protocols.webhook import Happened, body, check_url, headers, refusal_of
 from ganeti.units.services import Posted
@@ -103,7 +104,7 @@ class WebhookPoster:
         connector = aiohttp.TCPConnector(
             resolver=_CheckedAddresses(addresses), use_dns_cache=False, force_close=True
         )
-        context: ssl.SSLContext | bool = self._context if webhook.verify_tls else False
+        context = self._context_of(webhook) if webhook.verify_tls else False
         async with (
             aiohttp.ClientSession(
                 connector=connector,
@@ -143,6 +144,10 @@ class WebhookPoster:
             self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         )
         return list(dict.fromkeys(str(one[4][0]) for one in found))
+
+    def _context_of(self, webhook: Webhook) -> ssl.SSLContext:
+        """Return the authorities of the webhook, or those of the system; InputError."""
+        return authorities_context(webhook.authorities) if webhook.authorities else self._context
 
     @cached_property
     def _context(self) -> ssl.SSLContext:

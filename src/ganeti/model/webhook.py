@@ -22,6 +22,8 @@ class Webhook(Stored, frozen=True, kw_only=True):
     groups: tuple[GroupUuid, ...] = ()
     """Only events about these groups, their nodes, and the instances on these nodes."""
     verify_tls: bool = True
+    authorities: str = ""
+    """PEM of the certificates that may have signed that of the receiver; empty: those of the master's system."""
     allow_local: bool = False
     """Whether the address may be on the loopback interface or a link-local one."""
     is_paused: bool = False

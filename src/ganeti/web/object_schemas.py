@@ -32,7 +32,7 @@ _ALWAYS = _by_name(
 )
 """Fields that every object has; the others are null without a value, for example if a node is silent."""
 _PERHAPS = _by_name(
-    (_TEXT, ("admin_state alloc_policy calendar description disk_template drill drill_expect error external_reservations"
+    (_TEXT, ("admin_state alloc_policy authorities calendar description disk_template drill drill_expect error external_reservations"
             " firmware gateway gateway6 group.uuid mac_prefix map network network6 node os owner pip pnode position role sip state"
             " target time_zone url window")),
     (_FLAG, "all_instances allow_local cloud_init drained master_candidate master_capable offline oper_state paused verify_tls vm_capable"),

@@ -70,6 +70,18 @@ def test_secret_comes_from_a_file(master: FakeMaster, run: Run, tmp_path: Path) 
     assert submitted(master)["secret"] == SECRET
 
 
+@pytest.mark.parametrize("content", ["PEM", ""])
+def test_authorities_come_from_a_file_and_an_empty_word_removes_them(
+    master: FakeMaster, run: Run, tmp_path: Path, content: str
+) -> None:
+    master.job()
+    path = tmp_path / "ca.pem"
+    path.write_text(content)
+    word = f"--ca-file={path if content else ''}"
+    assert run(table, "webhook", "modify", "chat", word)[0] == 0
+    assert submitted(master)["authorities"] == content
+
+
 def test_test_shows_the_answer(master: FakeMaster, run: Run) -> None:
     master.job(result={"status": 204, "seconds": 0.25})
     code, out, _err = run(table, "webhook", "test", "chat")
@@ -81,6 +93,8 @@ def test_test_shows_the_answer(master: FakeMaster, run: Run) -> None:
     (["remove"], "name the webhook"),
     (["pause", "chat", "--kinds=job"], "only for add and modify"),
     (["test", "chat", "--secret-file=-"], "only for add and modify"),
+    (["test", "chat", "--ca-file=x"], "only for add and modify"),
+    (["modify", "chat", "--ca-file=-", "--secret-file=-"], "can be standard input"),
 ])  # fmt: skip
 def test_webhook_refuses_words_without_a_meaning(
     words: list[str], why: str, master: FakeMaster, run: Run
@@ -94,13 +108,19 @@ def test_webhook_refuses_words_without_a_meaning(
 def test_info_shows_the_last_error(master: FakeMaster, run: Run) -> None:
     found = {
         **dict.fromkeys(WEBHOOK), "name": "chat", "url": URL, "kinds": ["job"], "verify_tls": True, "state": "failing",
-        "failures": 3, "error": "status 500", "failing_since": 1.8e9, "gaps": 0,
+        "authorities": "-----BEGIN CERTIFICATE-----\n", "failures": 3, "error": "status 500", "failing_since": 1.8e9, "gaps": 0,
     }  # fmt: skip
     asked = list(dict.fromkeys(name for line in WEBHOOK_KIND.info for name in line.fields))
     master.replies["QueryWebhooks"] = [[found[name] for name in asked]]
     code, out, _err = run(table, "webhook", "info", "chat")
     assert code == 0
-    for text in ("Webhook: chat", "Names of objects: all", "Last error: status 500", "2027-01-15"):
+    for text in (
+        "Webhook: chat",
+        "Names of objects: all",
+        "its own certificates (1)",
+        "Last error: status 500",
+        "2027-01-15",
+    ):
         assert text in out
     master.replies["QueryWebhooks"] = [[found[name] for name in WEBHOOK]]
     code, out, _err = run(table, "webhook", "info", "--json")

@@ -176,6 +176,23 @@ async def test_certificate_is_verified_by_default(tmp_path: Path, verify: bool) 
     assert ("certificate" in result.error.lower()) is verify
 
 
+async def test_own_authorities_replace_those_of_the_system(tmp_path: Path) -> None:
+    key, other, now = new_key(), new_key(), SystemClock().time()
+    certificate, path = for_rest(key, ["hooks.example.com"], [], now), tmp_path / "c.pem"
+    path.write_bytes(key + certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    strange = for_rest(other, ["elsewhere.example.com"], [], now)
+    async with receiver(context=context) as found:
+        for pem, requests in ((certificate, 1), (strange, 1), (strange + certificate, 2)):
+            rule = replace(RULE, authorities=pem.decode())
+            result = await post(found.port, rule, "https://hooks.example.com:{}/x")
+            assert len(found.requests) == requests
+            assert bool(result.error) is (pem == strange)
+        elsewhere = await post(found.port, rule, "https://other.example.com:{}/x")
+        assert "Hostname mismatch" in elsewhere.error
+
+
 async def test_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     async with receiver() as proxy, receiver() as found:
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")

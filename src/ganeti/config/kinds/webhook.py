@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ganeti.base.errors import ErrorCode, InputError
 from ganeti.base.identifiers import plain_name
+from ganeti.base.tls import check_authorities
 from ganeti.config.index import Claim
 from ganeti.config.kinds.kind import Kind, Problem, name_problems
 from ganeti.config.view import View
@@ -23,6 +24,11 @@ def _problems(view: View, webhook: Webhook) -> Iterator[Problem]:
     for check, value in ((check_url, webhook.url), (check_secret, webhook.secret)):
         try:
             check(value)
+        except InputError as err:
+            yield ErrorCode.WRONG_INPUT, f"{where}: {err.message}"
+    if webhook.authorities:
+        try:
+            check_authorities(webhook.authorities)
         except InputError as err:
             yield ErrorCode.WRONG_INPUT, f"{where}: {err.message}"
     for kind in webhook.kinds:

@@ -41,9 +41,10 @@ class WebhookParams(OnWebhook, frozen=True, kw_only=True):
         form=Form.WORDS
     ), RefersTo.GROUP] = None  # fmt: skip
     verify_tls: Annotated[bool | None, Field(
-        "verify the certificate by the authorities of the master's system; default: yes", metavar="yes|no",
-        form=Form.YES_NO
+        "verify the certificate of the receiver; default: yes", metavar="yes|no", form=Form.YES_NO
     )] = None  # fmt: skip
+    authorities: Annotated[str | None, RefersTo.NOTHING] = None
+    """PEM of the certificates by which the receiver's is verified; empty: those of the master's system."""
     allow_local: Annotated[bool | None, Field(
         "allow an address on a loopback interface or a link-local one; default: no", metavar="yes|no",
         form=Form.YES_NO

@@ -55,6 +55,8 @@ _FIELDS: tuple[Field[WebhookRow], ...] = (
         lambda r: r.group_names),
     Field("verify_tls", "VerifyTLS", _BOOL, "Whether it verifies the certificate of the address",
         lambda r: r.webhook.verify_tls),
+    Field("authorities", "Authorities", _TEXT, "Certificates, as PEM, by which that of the address is verified; empty: those"
+        " of the master's system", lambda r: r.webhook.authorities),
     Field("allow_local", "AllowLocal", _BOOL, "Whether the address may be a loopback or link-local one",
         lambda r: r.webhook.allow_local),
     Field("paused", "Paused", _BOOL, "Whether it sends nothing", lambda r: r.webhook.is_paused),

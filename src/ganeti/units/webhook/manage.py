@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError
 from ganeti.base.identifiers import plain_name
+from ganeti.base.tls import check_authorities
 from ganeti.config.resolve import resolve_group, resolve_webhook
 from ganeti.config.transaction import Draft
 from ganeti.config.view import View
@@ -38,10 +39,14 @@ TEST = "test"
 
 def _check_params(op: WebhookParams) -> None:
     """Refuse values that are wrong in every cluster; InputError."""
-    if op.url is not None:
-        check_url(op.url)
-    if op.secret is not None:
-        check_secret(op.secret)
+    texts = (
+        (op.url, check_url),
+        (op.secret, check_secret),
+        (op.authorities or None, check_authorities),
+    )
+    for text, check in texts:
+        if text is not None:
+            check(text)
     for kind in op.kinds or ():
         if kind not in EVENT_KINDS:
             raise InputError(
@@ -60,7 +65,7 @@ def _check_params(op: WebhookParams) -> None:
 
 def _requested(view: View, op: WebhookParams) -> dict[str, Any]:
     """Return the new values of a webhook's fields; PrereqError for a group that does not exist."""
-    plain = ("url", "secret", "verify_tls", "allow_local", "is_paused")
+    plain = ("url", "secret", "verify_tls", "authorities", "allow_local", "is_paused")
     given = {name: value for name in plain if (value := getattr(op, name)) is not None}
     for name in ("kinds", "names", "object_tags"):
         if (words := getattr(op, name)) is not None:
