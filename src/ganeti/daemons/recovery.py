@@ -34,6 +34,7 @@ from ganeti.config.view import View
 from ganeti.daemons.disk_grants import DiskGrants
 from ganeti.daemons.recovery_jobs import Queue, RecoveryJobs, opcode_for
 from ganeti.daemons.room import gains_room
+from ganeti.daemons.storage_fencing import StorageFencing
 from ganeti.daemons.watched import (
     Guests,
     Watching,
@@ -43,7 +44,7 @@ from ganeti.daemons.watched import (
     uses_watchdog,
 )
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeRow, NodeUuid
-from ganeti.model.recovery import DiskRequestKind, GuestFault, NodeState, Token
+from ganeti.model.recovery import DiskRequestKind, FenceMethod, GuestFault, NodeState, Token
 from ganeti.recovery.core import RecoveryCore
 from ganeti.recovery.facts import Watched
 from ganeti.recovery.messages import (
@@ -62,6 +63,8 @@ from ganeti.recovery.messages import (
     JobKind,
     MajorityConfirmed,
     Outcome,
+    Release,
+    ReleaseEnded,
     RoomAppeared,
     Row,
     SendBeat,
@@ -141,6 +144,7 @@ class RecoveryDriver:
         self._config, self._rpc, self._clock = config, rpc, clock
         self._power, self._master, self._queue = power, master, queue
         self._is_locked = is_locked
+        self._storage = StorageFencing(config, rpc)
         self._grants = DiskGrants(config, rpc, is_locked, clock)
         self._releasing: set[InstanceUuid] = set()
         """Whose writes are being let go on without another copy."""
@@ -382,8 +386,12 @@ class RecoveryDriver:
             match instruction:
                 case SendBeat():
                     self._spawn(self._beat(term, instruction), "heartbeat")
+                case Fence(node, FenceMethod.STORAGE):
+                    self._spawn(self._bar(term, node), "fence by storage")
                 case Fence(node):
                     self._spawn(self._fence(term, node), "fence")
+                case Release(node, instances):
+                    self._spawn(self._unbar(term, node, instances), "release of storage")
                 case Commit(row):
                     self._spawn(self._commit(term, row), "recovery row")
                 case Submit():
@@ -545,6 +553,16 @@ class RecoveryDriver:
     async def _fence(self, term: _Term, node: NodeUuid) -> None:
         result = await self._power.cut(node)
         self._report(term, FenceEnded(node, result.is_fenced, result.detail))
+
+    async def _bar(self, term: _Term, node: NodeUuid) -> None:
+        found = await self._storage.bar(node)
+        event = FenceEnded(
+            node, bool(found.instances), found.detail, FenceMethod.STORAGE, found.instances
+        )
+        self._report(term, event)
+
+    async def _unbar(self, term: _Term, node: NodeUuid, instances: tuple[str, ...]) -> None:
+        self._report(term, ReleaseEnded(node, await self._storage.unbar(node, instances)))
 
     async def _commit(self, term: _Term, row: Row) -> None:
         try:

@@ -51,6 +51,12 @@ class NodeRow:
     why: str = ""
     is_off: bool = False
     """FENCED because its power is off: no guest runs there. A watchdog ends only those that it knows as protected."""
+    by_storage: bool = False
+    """FENCED because its storage refuses its writes to the disks of the instances in `barred`, and only to these."""
+    barred: tuple[str, ...] = ()
+    """Instances by UUID whose storage refuses the writes of this node; until it has returned."""
+    asked_storage: bool = False
+    """The storage may have been asked to refuse its writes; committed before that, until it has returned."""
 
 
 @dataclass(frozen=True, slots=True)

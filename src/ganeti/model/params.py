@@ -182,7 +182,7 @@ NODE_PARAMS = by_name(
     Param(
         "fence_methods",
         "power watchdog",
-        "how it is kept from writing when it is lost, in this order; none: an administrator confirms",
+        "how it is kept from writing when it is lost: power, watchdog, storage; none: an administrator confirms",
         stored=_fence_methods,
         is_upstream=False,
     ),

@@ -21,6 +21,9 @@ class FenceMethod(StrEnum):
     """Its power is off, as its management controller confirms."""
     WATCHDOG = "watchdog"
     """Its lease is over, and its watchdog has reset it if its guests did not die."""
+    STORAGE = "storage"
+    """The storage of its protected instances refuses its writes. Its guests may run on without their disks, so this is
+    tried last."""
 
 
 class GuestFault(StrEnum):

@@ -23,6 +23,7 @@ from ganeti.recovery.messages import (
     JobKind,
     MajorityConfirmed,
     Outcome,
+    ReleaseEnded,
     RoomAppeared,
     Row,
     Submit,
@@ -176,7 +177,7 @@ class RecoveryCore:
                 return self._take_node_event(event, now)
 
     def _take_node_event(
-        self, event: BeatAnswered | FenceEnded | FenceConfirmed, now: float
+        self, event: BeatAnswered | FenceEnded | ReleaseEnded | FenceConfirmed, now: float
     ) -> list[Instruction]:
         watch = self.nodes.get(event.node)
         if watch is None:
@@ -190,8 +191,10 @@ class RecoveryCore:
                 return out + watch.answered(
                     token, now, around, is_armed=is_armed, is_direct=is_direct
                 )
-            case FenceEnded(_, is_fenced, detail):
-                return watch.fence_ended(now, around, is_fenced=is_fenced, detail=detail)
+            case FenceEnded():
+                return watch.fence_ended(event, now, around)
+            case ReleaseEnded(_, problem):
+                return watch.release_ended(problem, now, around)
             case FenceConfirmed(_, by):
                 return watch.confirmed(by, now, around)
 
@@ -372,7 +375,7 @@ class RecoveryCore:
             for watch in self._on.get(node, {}).values():
                 if not self._must_move(watch.facts):
                     continue
-                if self.nodes[node].has_ended(watch.facts):
+                if self.nodes[node].has_ended(watch.uuid, watch.facts):
                     self._need(watch, JobKind.FAIL_OVER, now, "its node is lost")
                 else:
                     watch.doubt = _may_run(self._name(node))

@@ -6,7 +6,7 @@ from enum import Enum, StrEnum, auto
 from typing import TypeAlias
 
 from ganeti.model.objects import NodeRow, NodeUuid
-from ganeti.model.recovery import GuestFault, InstanceRow, Token
+from ganeti.model.recovery import FenceMethod, GuestFault, InstanceRow, Token
 from ganeti.recovery.facts import Watched
 
 Row: TypeAlias = NodeRow | InstanceRow
@@ -49,11 +49,22 @@ class BeatAnswered:
 
 @dataclass(frozen=True, slots=True)
 class FenceEnded:
-    """The power of a node was turned off, or that failed."""
+    """A method has fenced a node, or that failed."""
 
     node: NodeUuid
     is_fenced: bool
     detail: str = ""
+    method: FenceMethod = FenceMethod.POWER
+    barred: tuple[str, ...] = ()
+    """By the storage: the instances by UUID to whose disks the node cannot write."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseEnded:
+    """The storage accepts writes of a node again, or that failed."""
+
+    node: NodeUuid
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +120,7 @@ Event: TypeAlias = (
     | MajorityConfirmed
     | BeatAnswered
     | FenceEnded
+    | ReleaseEnded
     | FenceConfirmed
     | Committed
     | CommitFailed
@@ -133,9 +145,18 @@ class SendBeat:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Turn the power of a node off and confirm that; FenceEnded follows."""
+    """Turn the power of a node off and confirm that, or let its storage refuse its writes; FenceEnded follows."""
 
     node: NodeUuid
+    method: FenceMethod = FenceMethod.POWER
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let the storage of these instances accept writes of a node that has returned; ReleaseEnded follows."""
+
+    node: NodeUuid
+    instances: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,4 +193,4 @@ class Alarm:
     text: str
 
 
-Instruction: TypeAlias = SendBeat | Fence | Commit | Submit | Alarm
+Instruction: TypeAlias = SendBeat | Fence | Release | Commit | Submit | Alarm

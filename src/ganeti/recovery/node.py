@@ -15,13 +15,21 @@ from dataclasses import dataclass, replace
 from ganeti.model.objects import NodeRow, NodeUuid
 from ganeti.model.recovery import FenceMethod, NodeState, Token
 from ganeti.recovery.facts import InstanceFacts, NodeFacts
-from ganeti.recovery.messages import Alarm, Commit, Fence, Instruction, SendBeat
+from ganeti.recovery.messages import (
+    Alarm,
+    Commit,
+    Fence,
+    FenceEnded,
+    Instruction,
+    Release,
+    SendBeat,
+)
 from ganeti.recovery.times import BEAT_S, LOST_S, SUSPECT_S, reset_by
 
 CUT_OFF = "most nodes are silent, so this may be a fault of the network"
 AROUND = "its primary address does not answer the master; its secondary address or another node reaches it"
 RETRY_S = 30.0
-"""After so long the power of a stuck node is tried again; the time is doubled after each attempt."""
+"""After so long a stuck node is tried again, by its power and its storage; the time is doubled after each attempt."""
 MOST_RETRY_S = 600.0
 RETRIES = 10
 """So often: more than an hour under one master (D13)."""
@@ -70,12 +78,15 @@ class NodeWatch:
         self._is_committing = False
         self._beat_due = elected_at
         self._is_renewed = False
-        self._powering = False
+        self._trying: FenceMethod | None = None
+        """What is being tried, of its power and its storage."""
+        self._release_due: float | None = None
+        """When its storage is asked again to accept its writes."""
         self._untried: list[FenceMethod] = []
         self._failed = ""
-        """Why the power could not be cut."""
+        """Why the power could not be cut, and why the storage does not refuse its writes."""
         self._retries, self._retry_due = 0, elected_at + RETRY_S
-        """How often the power of the stuck node was tried again, and when the next attempt may come."""
+        """How often the stuck node was tried again, and when the next attempt may come."""
         self._told = ""
         self._in_service_since = elected_at
         """When its last maintenance ended."""
@@ -124,9 +135,12 @@ class NodeWatch:
             f" gnt-node fenced --confirm {self.facts.name}"
         )
 
-    def has_ended(self, guest: InstanceFacts) -> bool:
-        """Return whether a guest that ran here certainly runs no more (D7)."""
-        return self.row.state is NodeState.FENCED and (self.row.is_off or guest.is_under_lease)
+    def has_ended(self, uuid: str, guest: InstanceFacts) -> bool:
+        """Return whether a guest that ran here certainly runs no more, or cannot write its disks (D7)."""
+        if self.row.state is not NodeState.FENCED:
+            return False
+        is_kept = uuid in self.row.barred if self.row.by_storage else guest.is_under_lease
+        return self.row.is_off or is_kept
 
     def next_due(self) -> float:
         """Return when `tick` has something to do."""
@@ -189,7 +203,7 @@ class NodeWatch:
                 return self._move(NodeState.RETURNING, around)
             case NodeState.HEALTHY if is_armed != self.row.is_armed:
                 return self._move(NodeState.HEALTHY, around)
-            case NodeState.FENCING | NodeState.STUCK if not self._powering:
+            case NodeState.FENCING | NodeState.STUCK if self._trying is None:
                 return self._move(self._back(), around)
             case NodeState.FENCED if not self.facts.stays_offline:
                 return self._move(NodeState.RETURNING, around)
@@ -198,7 +212,8 @@ class NodeWatch:
 
     def _back(self) -> NodeState:
         """Return the state of a node that answers before it is fenced: one that was away has not dropped what moved away."""
-        return NodeState.RETURNING if self.facts.awaits_return else NodeState.HEALTHY
+        is_away = self.facts.awaits_return or self.row.asked_storage
+        return NodeState.RETURNING if is_away else NodeState.HEALTHY
 
     def tick(self, now: float, around: Surroundings) -> list[Instruction]:
         """Return what is due: a heartbeat, and the next state of a node that is silent."""
@@ -217,7 +232,9 @@ class NodeWatch:
         self._pending, self._is_committing = None, False
         if row.state is not self.row.state:
             self.since = now
-        self.row = row
+        before, self.row = self.row, row
+        if row.asked_storage and not before.asked_storage:
+            return self._ask_storage(now, around)
         if row.state is NodeState.FENCING:
             self._untried = [one for one in self.facts.methods if self._is_usable(one, around)]
             self._failed = ""
@@ -233,18 +250,26 @@ class NodeWatch:
         if row == self._pending:
             self._is_committing = False
 
-    def fence_ended(
-        self, now: float, around: Surroundings, *, is_fenced: bool, detail: str
-    ) -> list[Instruction]:
-        """The power was tried."""
-        self._powering = False
-        if is_fenced and self._may_be_off():
-            return self._move(NodeState.FENCED, around, why=f"power off: {detail}", is_off=True)
+    def fence_ended(self, event: FenceEnded, now: float, around: Surroundings) -> list[Instruction]:
+        """Its power or its storage was tried."""
+        self._trying = None
+        if event.method is FenceMethod.STORAGE:
+            is_awaited = self.row.state in (NodeState.FENCING, NodeState.STUCK)
+            if event.is_fenced and event.barred and is_awaited:
+                why = f"storage: {event.detail}"
+                return self._move(NodeState.FENCED, around, why=why, barred=event.barred)
+        elif event.is_fenced and self._may_be_off():
+            why = f"power off: {event.detail}"
+            return self._move(NodeState.FENCED, around, why=why, is_off=True)
         if self.row.state not in (NodeState.FENCING, NodeState.STUCK):
             return []
-        self._failed = f"power: {detail}"
+        failed = f"{event.method.value}: {event.detail}"
+        is_first = event.method is FenceMethod.POWER or not self._failed
+        self._failed = failed if is_first else f"{self._failed}; {failed}"
         if self.row.state is NodeState.FENCING:
             return self._fence_on(now, around)
+        if event.method is FenceMethod.POWER and self._has(FenceMethod.STORAGE, around):
+            return self._try(FenceMethod.STORAGE, around)
         self._retry_due = now + min(RETRY_S * 2**self._retries, MOST_RETRY_S)
         is_last = self._retries == RETRIES
         return self._alarm(f"{self._failed} (not tried again)" if is_last else self._failed)
@@ -269,10 +294,21 @@ class NodeWatch:
         return self._move(NodeState.FENCED, around, why=f"confirmed by {by}", is_off=True)
 
     def rejoined(self, around: Surroundings) -> list[Instruction]:
-        """Nothing of what moved away is left there."""
+        """Nothing of what moved away is left there: its storage may accept its writes again."""
         if self.row.state is not NodeState.RETURNING:
             return []
+        if self.row.asked_storage:
+            return [Release(self.node, self.row.barred)]
         return self._move(NodeState.HEALTHY, around)
+
+    def release_ended(self, problem: str, now: float, around: Surroundings) -> list[Instruction]:
+        """Its storage was asked to accept its writes; without that its guests would fail."""
+        if self.row.state is not NodeState.RETURNING or self._pending is not None:
+            return []
+        if not problem:
+            return self._move(NodeState.HEALTHY, around)
+        self._release_due = now + RETRY_S
+        return [Alarm(self.facts.name, f"node {self.facts.name} is back, but {problem}")]
 
     # Decisions
 
@@ -311,6 +347,9 @@ class NodeWatch:
                 return self._move(NodeState.FENCING, around)
             case NodeState.RETURNING if self._is_lost(now) and around.most_answer:
                 return self._move(NodeState.FENCING, around)
+            case NodeState.RETURNING if self._release_due is not None and now >= self._release_due:
+                self._release_due = None
+                return [Release(self.node, self.row.barred)]
             case NodeState.FENCING:
                 return self._fence_on(now, around)
             case NodeState.STUCK:
@@ -324,12 +363,12 @@ class NodeWatch:
         return silent_s >= LOST_S and not self.facts.in_maintenance
 
     def _is_usable(self, method: FenceMethod, around: Surroundings) -> bool:
-        if method is FenceMethod.POWER:
-            return self.node != around.master
-        return self.row.is_armed
+        if method is FenceMethod.WATCHDOG:
+            return self.row.is_armed
+        return self.node != around.master
 
     def _fence_on(self, now: float, around: Surroundings) -> list[Instruction]:
-        """Continue with fencing: the watchdog needs only time, the power is tried once."""
+        """Continue with fencing: the watchdog needs only time, the power is tried once, and then the storage."""
         if not self._is_lost(now):
             return []
         if not around.most_answer:
@@ -337,41 +376,78 @@ class NodeWatch:
         has_watchdog = FenceMethod.WATCHDOG in self._untried
         if has_watchdog and now >= reset_by(self._token_at, around.elected_at):
             return self._move(NodeState.FENCED, around, why="its lease is over (watchdog)")
-        if self._powering:
-            return []
-        if FenceMethod.POWER in self._untried:
-            if not around.has_majority:
-                return []  # perhaps another master has been elected, which hears the node
-            self._untried.remove(FenceMethod.POWER)
-            return self._cut_power()
-        if has_watchdog:
-            return []
+        ordered = (FenceMethod.POWER, FenceMethod.WATCHDOG, FenceMethod.STORAGE)
+        method = next((one for one in ordered if one in self._untried), None)
+        if self._trying is not None or method is FenceMethod.WATCHDOG:
+            return []  # the watchdog ends the guests, too, so the storage is asked only without one
+        if method is not None and not around.has_majority:
+            return []  # perhaps another master has been elected, which hears the node
+        if method is not None:
+            self._untried.remove(method)
+            return self._try(method, around)
         why = self._failed or "no fencing method can be used"
         return self._move(NodeState.STUCK, around, why=why)
 
     def _retry(self, now: float, around: Surroundings) -> list[Instruction]:
-        """Try the power of a stuck node again: its management controller may be back."""
-        is_due = now >= self._retry_due and self._retries < RETRIES and not self._powering
-        has_power = FenceMethod.POWER in self.facts.methods and self._is_usable(
-            FenceMethod.POWER, around
-        )
-        if not (is_due and has_power and self._is_lost(now)):
+        """Try the power of a stuck node again, or its storage: its management controller may be back."""
+        is_due = now >= self._retry_due and self._retries < RETRIES and self._trying is None
+        methods = [
+            one for one in (FenceMethod.POWER, FenceMethod.STORAGE) if self._has(one, around)
+        ]
+        if not (is_due and methods and self._is_lost(now)):
             return []
         if not (around.most_answer and around.has_majority):
             return []
         self._retries += 1
-        return self._cut_power()
+        self._failed = ""
+        return self._try(methods[0], around)
 
-    def _cut_power(self) -> list[Instruction]:
-        self._powering = True
-        return [Fence(self.node)]
+    def _ask_storage(self, now: float, around: Surroundings) -> list[Instruction]:
+        """It is committed that the storage may be asked to refuse the node's writes."""
+        if self.row.state is NodeState.STUCK:
+            return []  # with the next attempt
+        self._untried = [FenceMethod.STORAGE]
+        return self._fence_on(now, around)
+
+    def _has(self, method: FenceMethod, around: Surroundings) -> bool:
+        return method in self.facts.methods and self._is_usable(method, around)
+
+    def _try(self, method: FenceMethod, around: Surroundings) -> list[Instruction]:
+        """Try a method. That the storage is asked is committed first: whatever comes then, it is asked to end that."""
+        if method is FenceMethod.STORAGE and not self.row.asked_storage:
+            return self._move(self.row.state, around, self.row.why, asks_storage=True)
+        self._trying = method
+        return [Fence(self.node, method)]
 
     def _move(
-        self, state: NodeState, around: Surroundings, why: str = "", *, is_off: bool = False
+        self,
+        state: NodeState,
+        around: Surroundings,
+        why: str = "",
+        *,
+        is_off: bool = False,
+        barred: tuple[str, ...] = (),
+        asks_storage: bool = False,
     ) -> list[Instruction]:
-        """Begin a change of state. Only a healthy node is known to be armed or not."""
+        """Begin a change of state. Only a healthy node is known to be armed or not.
+
+        What the storage has barred remains so until the node has returned.
+        """
         armed = self.is_armed if state is NodeState.HEALTHY else self.row.is_armed
-        return self._commit(NodeRow(self.node, state, around.epoch, armed, why, is_off))
+        kept = () if state is NodeState.HEALTHY else self.row.barred
+        row = NodeRow(
+            self.node,
+            state,
+            around.epoch,
+            armed,
+            why,
+            is_off,
+            by_storage=bool(barred),
+            barred=tuple(dict.fromkeys((*kept, *barred))),
+            asked_storage=asks_storage
+            or (state is not NodeState.HEALTHY and self.row.asked_storage),
+        )
+        return self._commit(row)
 
     def _commit(self, row: NodeRow) -> list[Instruction]:
         self._pending, self._is_committing = row, True

@@ -1,7 +1,7 @@
 """The interface of every storage driver, and of its optional parts."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 from ganeti.base.paths import Paths
@@ -96,6 +96,21 @@ class Labels(Protocol):
         ...
 
 
+class Barring(Protocol):
+    """The part of a driver whose storage can refuse the writes of one node."""
+
+    async def bar(self, node: str, addresses: Sequence[str]) -> None:
+        """Return once a node certainly cannot write any more, not even what it has buffered; `addresses` are all of its own.
+
+        Called on another node, while that node is lost and perhaps still writes. StorageError if it may still write.
+        """
+        ...
+
+    async def unbar(self, node: str, addresses: Sequence[str]) -> None:
+        """Accept the node's writes again; no-op if they are accepted."""
+        ...
+
+
 class BlockDevice(abc.ABC):
     """One disk of one instance, or one layer of it, in the view of one node.
 
@@ -110,6 +125,7 @@ class BlockDevice(abc.ABC):
     snapshots: Snapshots | None = None
     adoption: Adoption | None = None
     labels: Labels | None = None
+    barring: Barring | None = None
 
     @abc.abstractmethod
     def __init__(self, paths: Paths, disk: DiskSpec) -> None:

@@ -5,7 +5,7 @@ The `rbd` command manages them; an image carries the UUID of its disk as metadat
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
@@ -15,20 +15,26 @@ from ganeti.base.process import CommandFailed, Completed, Run, run
 from ganeti.model.disk_templates import RBD, RBD_SCHEME, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
-from ganeti.storage.interface import BlockDevice, Snapshots
+from ganeti.storage.interface import Barring, BlockDevice, Snapshots
 from ganeti.storage.sizes import check_size
 
 MIB = 1024 * 1024
 TIMEOUT_S = 600.0
+CEPH_S = 30.0
+BARRED_S = str(366 * 24 * 3600)
+"""A year: the entry is removed when the node has returned. By itself it would end after an hour."""
 USERSPACE = "userspace"
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,126}", re.ASCII)
 _MARK = "ganeti.disk"
+_ADDRESS = re.compile(r"(?:v\d:|any:)?\[?([0-9A-Fa-f.:]+?)\]?:\d+/\d+")
+"""An address of a client of Ceph: IP, port, and a number that tells processes apart."""
+_WHOLE = re.compile(r":0/0$")
 _NOT_FOUND = 2
 """Exit status of `rbd`: ENOENT."""
 
 
-class RadosImage(BlockDevice, Snapshots):
+class RadosImage(BlockDevice, Snapshots, Barring):
     """An image in a pool, which every node sees."""
 
     template: ClassVar[DiskTemplate] = RBD
@@ -45,7 +51,7 @@ class RadosImage(BlockDevice, Snapshots):
                     f" ('rbd', image), which template {self.template.name} needs"
                 )
         self._disk, self._run = disk, run
-        self.snapshots = self
+        self.snapshots = self.barring = self
 
     @property
     def _is_mapped(self) -> bool:
@@ -141,6 +147,53 @@ class RadosImage(BlockDevice, Snapshots):
                 if err.completed.status != _NOT_FOUND:
                     raise
 
+    # --- fencing ---
+
+    async def bar(self, node: str, addresses: Sequence[str]) -> None:
+        """Put the address of the client that holds the exclusive lock on Ceph's blocklist.
+
+        Ceph then gives the lock to the next client that opens the image. Without a lock it is not known under which
+        address the node reaches Ceph.
+        """
+        async with self._naming("keep the lost node from writing"):
+            holders = await self._holders()
+            if not holders:
+                raise StorageError(
+                    "no client holds its exclusive lock, so it is not known which one writes; the image needs the"
+                    " feature exclusive-lock"
+                )
+            for address in holders:
+                if address not in addresses:
+                    raise StorageError(
+                        f"its lock is held from {address}, which is not an address of {node}"
+                        f" ({', '.join(addresses)})"
+                    )
+                await self._ceph("osd", "blocklist", "add", address, BARRED_S)
+                if address not in await self._barred():
+                    raise StorageError(f"Ceph does not confirm that it refuses {address}")
+
+    async def unbar(self, node: str, addresses: Sequence[str]) -> None:
+        del node
+        async with self._naming("let the node write again to"):
+            for address in sorted(await self._barred() & set(addresses)):
+                await self._ceph("osd", "blocklist", "rm", address)
+
+    async def _holders(self) -> list[str]:
+        """Return the IP addresses of the clients that hold a lock."""
+        said = await self._rbd("lock", "ls", "--format", "json", "--", self._spec)
+        found = json.loads(said.stdout or b"[]")
+        rows = list(found.values()) if isinstance(found, dict) else found
+        return sorted({_ip_of(str(row["address"])) for row in rows})
+
+    async def _barred(self) -> set[str]:
+        """Return the IP addresses that Ceph refuses as a whole."""
+        said = await self._ceph("osd", "blocklist", "ls", "--format", "json")
+        rows = json.loads(said.stdout or b"[]")
+        return {_ip_of(row["addr"]) for row in rows if _WHOLE.search(str(row["addr"]))}
+
+    async def _ceph(self, *words: str) -> Completed:
+        return await self._run(["ceph", *words], timeout_s=CEPH_S)
+
     # --- means ---
 
     def _snapshot(self, name: str) -> str:
@@ -215,6 +268,13 @@ class RadosImage(BlockDevice, Snapshots):
     async def _unmap(self, snapshot: str = "") -> None:
         if self._is_mapped and (device := await self._device(snapshot)) is not None:
             await self._rbd("unmap", "--", device)
+
+
+def _ip_of(address: str) -> str:
+    found = _ADDRESS.fullmatch(address)
+    if found is None:
+        raise StorageError(f"{address!r:.80} is not the address of a client of Ceph")
+    return found[1]
 
 
 def _parsed(said: Completed) -> dict[str, Any]:

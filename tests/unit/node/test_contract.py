@@ -70,16 +70,19 @@ from ganeti.rpc.procedures.disk_moves import (
 )
 from ganeti.rpc.procedures.disks import (
     BLOCKDEV_ASSEMBLE,
+    BLOCKDEV_BAR,
     BLOCKDEV_CREATE,
     BLOCKDEV_GROW,
     BLOCKDEV_INFO,
     BLOCKDEV_REMOVE,
     BLOCKDEV_SHUTDOWN,
+    BLOCKDEV_UNBAR,
     COPY_JOINS,
     DISK_GRANTED,
     DISK_GRANTS,
     DISKS_INFO,
     STORED_DISKS,
+    BarArgs,
     DiskArgs,
     DisksArgs,
     GrantArgs,
@@ -531,6 +534,12 @@ async def test_only_a_synchronised_copy_joins(bench: Bench, disk: DiskSpec) -> N
     args = GrantArgs(disk=disk.uuid, grant=grant)
     assert await bench.node.call(DISK_GRANTED, args) == Nothing()
     assert await error_of(bench.node.call(COPY_JOINS, args)) == "StorageError"
+
+
+async def test_storage_of_files_cannot_refuse_a_node(bench: Bench, disk: DiskSpec) -> None:
+    args = BarArgs(instance_name="web1.example.com", disk=disk, node_name="b", addresses=[ADDRESS])
+    for procedure in (BLOCKDEV_BAR, BLOCKDEV_UNBAR):
+        assert await error_of(bench.node.call(procedure, args)) == "StorageError"
 
 
 async def test_a_disk_that_is_not_there_cannot_be_used(bench: Bench, disk: DiskSpec) -> None:

@@ -42,6 +42,8 @@ from ganeti.recovery.messages import (
     JobKind,
     MajorityConfirmed,
     Outcome,
+    Release,
+    ReleaseEnded,
     RoomAppeared,
     Row,
     SendBeat,
@@ -53,7 +55,7 @@ from ganeti.recovery.times import LEASE_S, LOST_S, MAJORITY_S, SUSPECT_S, reset_
 
 A, B, C = (NodeUuid(name) for name in "abc")
 NODES = (A, B, C)
-POWER, WATCHDOG = FenceMethod.POWER, FenceMethod.WATCHDOG
+POWER, WATCHDOG, STORAGE = FenceMethod.POWER, FenceMethod.WATCHDOG, FenceMethod.STORAGE
 
 
 class Driver:
@@ -463,6 +465,118 @@ def test_new_master_tries_the_power_of_a_stuck_node_again() -> None:
     driver = Driver(web(), rows=[NodeRow(A, NodeState.STUCK, 6, why="power: no route")])
     driver.run(RETRY_S + 2, silent=[A])
     assert driver.seen.count(Fence(A)) == 1
+
+
+ASKED = Fence(A, STORAGE)
+
+
+def barred(driver: Driver, *instances: str) -> None:
+    """The storage of some instances refuses the writes of node a."""
+    detail = "Ceph refuses it"
+    driver.tell(FenceEnded(A, bool(instances), detail, STORAGE, barred=instances))
+
+
+def lost(*methods: FenceMethod, armed: bool = False, **changes: Any) -> Driver:
+    """Node a runs `web` and `db`, and is lost."""
+    driver = Driver(web(**changes), web("db", **changes), methods=methods)
+    driver.run(1, silent=[A])
+    driver.answer(A, armed=armed)
+    return driver.run(LOST_S + 3, silent=[A])
+
+
+@pytest.mark.requirement("D7")
+def test_storage_is_asked_once_the_power_was_tried_in_vain() -> None:
+    driver = lost(STORAGE, POWER, is_under_lease=False)
+    assert ASKED not in driver.seen
+    driver.tell(FenceEnded(A, is_fenced=False, detail="no route"))
+    assert driver.core.nodes[A].row.asked_storage, "it is committed before the storage is asked"
+    assert driver.seen.count(ASKED) == 1
+    barred(driver, "web", "db")
+    assert driver.state() is NodeState.FENCED
+    driver.end(JobKind.MARK_OFFLINE)
+    assert {one.about for one in driver.submitted(JobKind.FAIL_OVER)} == {"web", "db"}
+
+
+@pytest.mark.requirement("D7")
+@pytest.mark.parametrize("is_under_lease", [False, True])
+def test_only_instances_whose_storage_refuses_the_node_start_elsewhere(
+    is_under_lease: bool,
+) -> None:
+    driver = lost(STORAGE, is_under_lease=is_under_lease)
+    barred(driver, "web")
+    driver.end(JobKind.MARK_OFFLINE)
+    driver.run(3, silent=[A])
+    assert [one.about for one in driver.submitted(JobKind.FAIL_OVER)] == ["web"]
+    (alarm,) = driver.core.status(driver.now).alarms
+    assert "gnt-node fenced --confirm a" in alarm
+    driver.tell(FenceConfirmed(A, "root"))
+    driver.run(2, silent=[A])
+    assert {one.about for one in driver.submitted(JobKind.FAIL_OVER)} == {"web", "db"}
+
+
+@pytest.mark.requirement("D7")
+def test_storage_is_not_asked_while_the_watchdog_ends_the_guests() -> None:
+    driver = lost(STORAGE, WATCHDOG, armed=True).run(60, silent=[A])
+    assert driver.state() is NodeState.FENCED
+    assert ASKED not in driver.seen
+
+
+@pytest.mark.requirement("D11")
+def test_storage_is_not_asked_by_a_master_that_may_be_cut_off() -> None:
+    driver = Driver(web(), methods=(STORAGE,)).run(1)
+    driver.answer(A, armed=False)
+    driver.has_majority = False
+    driver.run(LOST_S + MAJORITY_S + 5, silent=[A])
+    assert ASKED not in driver.seen
+
+
+@pytest.mark.requirement("D7")
+def test_storage_that_does_not_refuse_the_node_is_named_and_asked_again() -> None:
+    driver = lost(POWER, STORAGE)
+    driver.tell(FenceEnded(A, is_fenced=False, detail="no route"))
+    barred(driver)
+    assert driver.state() is NodeState.STUCK
+    (alarm,) = driver.core.status(driver.now).alarms
+    assert "power: no route; storage: Ceph refuses it" in alarm
+    assert "gnt-node fenced --confirm a" in alarm
+    driver.run(RETRY_S + 2, silent=[A])
+    assert driver.seen.count(Fence(A)) == 2
+    driver.tell(FenceEnded(A, is_fenced=False, detail="no route"))
+    assert driver.seen.count(ASKED) == 2
+    barred(driver, "web", "db")
+    assert driver.state() is NodeState.FENCED
+
+
+@pytest.mark.requirement("D9")
+def test_storage_accepts_a_node_again_only_when_it_has_dropped_what_moved_away() -> None:
+    driver = lost(STORAGE)
+    barred(driver, "web")
+    driver.end(JobKind.MARK_OFFLINE)
+    driver.run(5)
+    assert driver.state() is NodeState.RETURNING
+    assert Release(A, ("web",)) not in driver.seen
+    driver.end(JobKind.REJOIN)
+    assert driver.seen.count(Release(A, ("web",))) == 1
+    driver.tell(ReleaseEnded(A, "Ceph does not answer"))
+    assert driver.state() is NodeState.RETURNING
+    assert Alarm("a", "node a is back, but Ceph does not answer") in driver.seen
+    driver.run(RETRY_S + 2)
+    assert driver.seen.count(Release(A, ("web",))) == 2
+    driver.tell(ReleaseEnded(A))
+    assert driver.state() is NodeState.HEALTHY
+    assert not driver.core.nodes[A].row.barred
+    assert not driver.core.nodes[A].row.asked_storage
+
+
+@pytest.mark.requirement("D12")
+def test_node_whose_storage_an_older_master_may_have_asked_returns_before_it_is_healthy() -> None:
+    row = NodeRow(A, NodeState.FENCING, 6, asked_storage=True)
+    driver = Driver(web(), methods=(STORAGE,), rows=[row]).run(1, silent=[A])
+    driver.answer(A, armed=False)
+    assert driver.state() is NodeState.RETURNING
+    driver.run(2)
+    driver.end(JobKind.REJOIN)
+    assert Release(A, ()) in driver.seen
 
 
 def test_a_node_whose_power_was_cut_returns_when_it_answers() -> None:

@@ -14,7 +14,7 @@ from ganeti.base.process import CommandFailed, Completed
 from ganeti.hypervisor.kvm.disks import resolve_disks
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.names import DiskRole
-from ganeti.storage.rbd import MIB, RadosImage
+from ganeti.storage.rbd import BARRED_S, MIB, RadosImage
 
 UUID = "11111111-0000-4000-8000-000000000000"
 SPEC = DiskSpec(
@@ -37,6 +37,12 @@ class Ceph:
     snapshots: set[str] = field(default_factory=set)
     rolled_back: list[str] = field(default_factory=list)
     ran: list[list[str]] = field(default_factory=list)
+    locks: list[str] = field(default_factory=list)
+    """Addresses of clients that hold the exclusive lock."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """What Ceph refuses, and for how many seconds."""
+    is_deaf: bool = False
+    """The blocklist does not change."""
 
     async def __call__(
         self,
@@ -99,6 +105,20 @@ class Ceph:
     def _map(self, _words: list[str], name: str, _operands: list[str]) -> None:
         assert name.partition("@")[0] in self.images
         self.mapped[name] = f"/dev/rbd{len(self.mapped)}"
+
+    def _lock(self, _words: list[str], _name: str, _operands: list[str]) -> Any:
+        return [{"id": "auto 1", "locker": "client.4", "address": one} for one in self.locks]
+
+    def _osd(self, words: list[str], _name: str, _operands: list[str]) -> Any:
+        assert words[:3] == ["ceph", "osd", "blocklist"]
+        match words[3:]:
+            case ["add", address, seconds] if not self.is_deaf:
+                self.refused[f"{address}:0/0"] = seconds
+            case ["rm", address]:
+                del self.refused[f"{address}:0/0"]
+            case ["ls", *_]:
+                return [{"addr": one, "until": "later"} for one in self.refused]
+        return None
 
     def _unmap(self, _words: list[str], name: str, _operands: list[str]) -> None:
         self.mapped = {key: one for key, one in self.mapped.items() if one != name}
@@ -201,3 +221,60 @@ async def test_a_lasting_snapshot_is_not_mapped_and_is_kept_by_a_rollback(
     for _ in range(2):
         await mine.drop("s1", unsure=False)
     assert ceph.snapshots == set()
+
+
+LOST, ADDRESSES = "node3.example.com", ("192.0.2.3", "198.51.100.3")
+
+
+@pytest.mark.requirement("D7")
+async def test_lost_node_is_refused_as_a_whole_until_it_has_returned(ceph: Ceph) -> None:
+    ceph.locks = ["198.51.100.3:0/3735928559"]
+    ceph.refused = {"203.0.113.9:0/77": "3600"}
+    mine = disk(ceph)
+    for _ in range(2):
+        await mine.bar(LOST, ADDRESSES)
+        assert ceph.refused == {"203.0.113.9:0/77": "3600", "198.51.100.3:0/0": BARRED_S}
+    assert ceph.ran[0] == ["rbd", "lock", "ls", "--format", "json", "--", "rbd/img-1"]
+    assert ceph.ran[1] == ["ceph", "osd", "blocklist", "add", "198.51.100.3", BARRED_S]
+    for _ in range(2):
+        await mine.unbar(LOST, ADDRESSES)
+        assert ceph.refused == {"203.0.113.9:0/77": "3600"}
+
+
+@pytest.mark.requirement("D7")
+@pytest.mark.parametrize(
+    ("locks", "why"),
+    [
+        ([], "no client holds its exclusive lock"),
+        (["203.0.113.9:0/1"], "held from 203.0.113.9, which is not an address of node3"),
+        (["nonsense"], "is not the address of a client of Ceph"),
+    ],
+)
+async def test_node_that_may_write_under_another_address_is_not_refused(
+    ceph: Ceph, locks: list[str], why: str
+) -> None:
+    ceph.locks = locks
+    with pytest.raises(StorageError, match=why):
+        await disk(ceph).bar(LOST, ADDRESSES)
+    assert not ceph.refused
+
+
+@pytest.mark.requirement("D7")
+async def test_blocklist_that_does_not_have_the_node_afterwards_is_an_error(ceph: Ceph) -> None:
+    ceph.locks, ceph.is_deaf = ["192.0.2.3:0/1"], True
+    with pytest.raises(StorageError, match=r"does not confirm that it refuses 192\.0\.2\.3"):
+        await disk(ceph).bar(LOST, ADDRESSES)
+
+
+@pytest.mark.parametrize(
+    ("address", "ip"),
+    [
+        ("v1:192.0.2.3:0/1", "192.0.2.3"),
+        ("[2001:db8::3]:0/3735928559", "2001:db8::3"),
+        ("v2:[2001:db8::3]:0/1", "2001:db8::3"),
+    ],
+)
+async def test_addresses_of_all_forms_are_read(ceph: Ceph, address: str, ip: str) -> None:
+    ceph.locks = [address]
+    await disk(ceph).bar(LOST, [ip])
+    assert list(ceph.refused) == [f"{ip}:0/0"]

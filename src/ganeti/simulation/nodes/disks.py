@@ -9,10 +9,12 @@ from ganeti.base.errors import (
     StorageError,
 )
 from ganeti.model.compression import check_compression
+from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.progress import Progress
 from ganeti.node.carrier.keys import check_key_name
 from ganeti.rpc.procedures.disks import (
+    BarArgs,
     DiskArgs,
     DiskInfo,
     DisksArgs,
@@ -73,6 +75,20 @@ class DiskCalls(NodeState):
             place.owners.pop(path, None)
             place.contents.pop(path, None)
         return Nothing()
+
+    def on_blockdev_bar(self, args: BarArgs) -> Nothing:
+        self._check_can_bar(args.disk)
+        self.barred.add((args.disk.uuid, args.node_name))
+        return Nothing()
+
+    def on_blockdev_unbar(self, args: BarArgs) -> Nothing:
+        self._check_can_bar(args.disk)
+        self.barred.discard((args.disk.uuid, args.node_name))
+        return Nothing()
+
+    def _check_can_bar(self, disk: DiskSpec) -> None:
+        if not DISK_TEMPLATES[disk.template].can_bar:
+            raise StorageError(f"storage of template {disk.template} cannot refuse a node")
 
     def on_transfer_key_create(self, args: TransferKeyArgs) -> TransferCertificate:
         name = check_key_name(args.key_name)

@@ -14,8 +14,8 @@ from ganeti.model.instance_spec import DiskSpec
 from ganeti.rpc.procedures.external import ProviderInfo
 
 REQUIRED = ("create", "attach", "detach", "remove", "grow", "setinfo")
-OPTIONAL = ("snapshot", "open", "close", "verify")
-"""`verify` is never run, as in upstream Ganeti: a provider may lack it."""
+OPTIONAL = ("snapshot", "open", "close", "verify", "fence", "unfence")
+"""`verify` is never run, as in upstream Ganeti: a provider may lack it. Upstream has neither `fence` nor `unfence`."""
 PARAMETERS = "parameters.list"
 
 _FILE_LIMIT = 64 * 1024

@@ -24,7 +24,7 @@ from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.storage.differences import copy_differences
 from ganeti.storage.external.providers import Provider, environment, load
-from ganeti.storage.interface import BlockDevice, Labels, Snapshots
+from ganeti.storage.interface import Barring, BlockDevice, Labels, Snapshots
 from ganeti.storage.sizes import check_size
 from ganeti.storage.wipe import device_size, in_stoppable_thread
 
@@ -38,7 +38,7 @@ _ATTACHING: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 log = logging.getLogger(__name__)
 
 
-class ExternalVolume(BlockDevice, Snapshots, Labels):
+class ExternalVolume(BlockDevice, Snapshots, Labels, Barring):
     """A volume of a provider, as a block device while it is attached."""
 
     template: ClassVar[DiskTemplate] = EXTERNAL
@@ -62,7 +62,7 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
         self._search_path = paths.extstorage_search_path if search_path is None else search_path
         self._links = paths.run / "extstorage"
         self._link = self._link_of(disk)
-        self.snapshots = self.labels = self
+        self.snapshots = self.labels = self.barring = self
 
     @property
     def path(self) -> str:
@@ -132,6 +132,27 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
         async with self._naming("describe"):
             text = _NOT_IN_INFO.sub("_", text)[:_INFO_LIMIT]
             await self._script(await self._loaded(), "setinfo", VOL_METADATA=text)
+
+    # --- fencing ---
+
+    async def bar(self, node: str, addresses: Sequence[str]) -> None:
+        async with self._naming("keep the lost node from writing"):
+            await self._fence("fence", node, addresses)
+
+    async def unbar(self, node: str, addresses: Sequence[str]) -> None:
+        async with self._naming("let the node write again to"):
+            await self._fence("unfence", node, addresses)
+
+    async def _fence(self, action: str, node: str, addresses: Sequence[str]) -> None:
+        """Both scripts are needed: a node that only one of them knows would be kept out for ever."""
+        provider = await self._loaded()
+        missing = [one for one in ("fence", "unfence") if one not in provider.scripts]
+        if missing:
+            raise StorageError(
+                f"provider {self._provider} has no script {' and no script '.join(missing)}"
+            )
+        variables = {"VOL_FENCE_NODE": node, "VOL_FENCE_ADDRESSES": " ".join(addresses)}
+        await self._script(provider, action, **variables)
 
     # --- snapshots ---
 

@@ -99,6 +99,15 @@ def _unusable(snapshot: Snapshot, node: Node, status: NodeStatus) -> Iterator[st
         yield f"its watchdog is not armed ({status.why_unarmed or 'it has not answered yet'})"
     if FenceMethod.POWER in status.methods and power_device(snapshot, node) is None:
         yield no_device(node)
+    if FenceMethod.STORAGE in status.methods:
+        others = [
+            f"{one.name} ({one.disk_template})"
+            for one in snapshot.instances_of(node.uuid)
+            if recovery_of(snapshot, one) is Recovery.FAILOVER
+            and not DISK_TEMPLATES[one.disk_template].can_bar
+        ]
+        if others:
+            yield f"the storage of {', '.join(sorted(others))} cannot refuse the writes of one node"
 
 
 def _tied(snapshot: Snapshot) -> Iterator[Finding]:

@@ -305,7 +305,10 @@ def _is_fenced(view: View, instance: Instance, writer: NodeUuid | None) -> bool:
         return True
     row = node.recovery
     is_fenced = row is not None and row.state is NodeState.FENCED
-    return row is not None and is_fenced and (row.is_off or instance.under_lease)
+    if row is None or not is_fenced:
+        return False
+    is_kept = instance.uuid in row.barred if row.by_storage else instance.under_lease
+    return row.is_off or is_kept
 
 
 def _refusal(view: View, instance: Instance, grant: Grant, node: NodeUuid) -> PrereqError:

@@ -304,3 +304,34 @@ def test_scripts_that_others_can_write_are_not_run(provider: Path) -> None:
 def test_a_disk_without_provider_and_name_is_refused(logical_id: Any) -> None:
     with pytest.raises(StorageError, match="is not"):
         ExternalVolume(Paths(), replace(SPEC, logical_id=logical_id))
+
+
+ADDRESSES = ("192.0.2.3", "198.51.100.3")
+
+
+@pytest.mark.requirement("D7")
+async def test_scripts_keep_a_lost_node_from_writing_until_it_has_returned(provider: Path) -> None:
+    mine = disk(provider)
+    for action, call in (("fence", mine.bar), ("unfence", mine.unbar)):
+        await call("node3.example.com", ADDRESSES)
+        found = variables(provider, action)
+        assert found["VOL_UUID"] == SPEC.uuid
+        assert found["VOL_FENCE_NODE"] == "node3.example.com"
+        assert found["VOL_FENCE_ADDRESSES"] == "192.0.2.3 198.51.100.3"
+
+
+@pytest.mark.requirement("D7")
+@pytest.mark.parametrize("missing", ["fence", "unfence"])
+async def test_provider_without_both_scripts_keeps_no_node_from_writing(
+    provider: Path, missing: str
+) -> None:
+    (provider / missing).unlink()
+    with pytest.raises(StorageError, match=f"provider shelf has no script {missing}"):
+        await disk(provider).bar("node3.example.com", ADDRESSES)
+
+
+@pytest.mark.requirement("D7")
+async def test_script_that_fails_keeps_no_node_from_writing(provider: Path) -> None:
+    (provider / "fence").write_text("#!/bin/sh\necho the array is out of reach >&2; exit 1\n")
+    with pytest.raises(StorageError, match="the array is out of reach"):
+        await disk(provider).bar("node3.example.com", ADDRESSES)
