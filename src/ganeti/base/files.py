@@ -6,8 +6,13 @@ import errno
 import fcntl
 import os
 import secrets
+import stat
+import struct
 from collections.abc import Iterator
 from pathlib import Path
+
+_BLKZEROOUT = 0x127F
+_CANNOT_ZERO = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENOTTY, errno.EBUSY)
 
 
 def sync_directory(directory: Path) -> None:
@@ -170,10 +175,30 @@ def is_locked(path: Path) -> bool:
 
 def punch_hole(descriptor: int, offset: int, length: int) -> None:
     """Make a part of a file read as zeros and use no space; OSError where the file system cannot do that."""
-    libc = ctypes.CDLL(None, use_errno=True)
     keep_size, punch = 1, 2
-    if libc.fallocate(
-        descriptor, keep_size | punch, ctypes.c_int64(offset), ctypes.c_int64(length)
-    ):
+    _fallocate(descriptor, keep_size | punch, offset, length)
+
+
+def _fallocate(descriptor: int, mode: int, offset: int, length: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.fallocate(descriptor, mode, ctypes.c_int64(offset), ctypes.c_int64(length)):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def zero(descriptor: int, offset: int, length: int) -> bool:
+    """Make a part of a file or a block device read as zeros, and keep its space; the range is whole pages.
+
+    Return False where only writing zeros does that. OSError for other failures.
+    """
+    zero_range = 16
+    try:
+        if stat.S_ISBLK(os.fstat(descriptor).st_mode):
+            fcntl.ioctl(descriptor, _BLKZEROOUT, struct.pack("=QQ", offset, length))
+        else:
+            _fallocate(descriptor, zero_range, offset, length)
+    except OSError as err:
+        if err.errno in _CANNOT_ZERO:
+            return False
+        raise
+    return True

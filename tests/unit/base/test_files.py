@@ -1,11 +1,13 @@
 """Files take their place as a whole, and in an order that survives a power cut."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from ganeti.base.files import AtomicFile, read_at_most, write_atomically
+from ganeti.base import files
+from ganeti.base.files import AtomicFile, read_at_most, write_atomically, zero
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -60,3 +62,26 @@ def test_no_more_is_read_of_a_file_than_is_wanted(tmp_path: Path) -> None:
         read_at_most(path, 4)
     with pytest.raises(OSError, match="File too large"):
         read_at_most(Path("/dev/zero"), 4)
+
+
+def test_zeroed_part_of_a_file_reads_as_zeros_and_keeps_its_space(tmp_path: Path) -> None:
+    path = tmp_path / "disk"
+    path.write_bytes(b"x" * (1 << 20))
+    with path.open("r+b") as file:
+        before = os.fstat(file.fileno()).st_blocks
+        done = zero(file.fileno(), 8192, 65536)
+        found = path.read_bytes()
+        assert os.fstat(file.fileno()).st_blocks >= before - 16
+    zeros = bytes(65536) if done else b"x" * 65536  # not every file system can do that
+    assert found == b"x" * 8192 + zeros + b"x" * ((1 << 20) - 8192 - 65536)
+
+
+def test_failure_of_the_disk_to_zero_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: int) -> None:
+        raise OSError(errno.EIO, "the disk failed")
+
+    monkeypatch.setattr(files, "_fallocate", fail)
+    with (tmp_path / "disk").open("w+b") as file, pytest.raises(OSError, match="the disk failed"):
+        zero(file.fileno(), 0, 4096)

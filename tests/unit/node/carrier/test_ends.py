@@ -1,5 +1,6 @@
 """Sources, sinks and connections: any split of the bytes arrives whole, sparse stays sparse, sizes are checked."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -8,10 +9,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganeti.base.errors import HostError
+from ganeti.node.carrier import ends
 from ganeti.node.carrier.buffers import Digest, fill
 from ganeti.node.carrier.connection import BrokenOff, Connection
 from ganeti.node.carrier.ends import open_sink, open_source
@@ -71,6 +73,72 @@ def test_zeros_are_written_only_where_something_else_may_be(
     copied(source, EndOrder(path=str(target), has_zeros=reads_as_zeros), 4 * MIB)
     rest = before[4 * MIB :]
     assert target.read_bytes() == (before if reads_as_zeros else bytes(4 * MIB) + rest)
+
+
+@pytest.mark.requirement("G12")
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(1, 24)), max_size=4),
+    st.integers(min_value=0, max_value=2 * PIECE),
+    st.booleans(),
+)
+def test_old_data_is_replaced_by_any_mixture_of_data_and_zeros(
+    tmp_path_factory: pytest.TempPathFactory,
+    parts: list[tuple[bool, int]],
+    rest: int,
+    can_zero: bool,
+) -> None:
+    directory = tmp_path_factory.mktemp("copy")
+    source, target = directory / "source", directory / "target"
+    data = b"".join((b"n" if filled else b"\0") * (count * PIECE) for filled, count in parts)
+    data += b"r" * rest
+    source.write_bytes(data)
+    target.write_bytes(b"o" * (len(data) + 9))
+    with pytest.MonkeyPatch.context() as patch:
+        if not can_zero:
+            patch.setattr(ends, "zero", lambda *_: False)
+        copied(source, EndOrder(path=str(target)), len(data))
+    assert target.read_bytes() == data + b"o" * 9
+    shutil.rmtree(directory)
+
+
+def test_long_runs_of_zeros_are_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restore of a large, mostly empty disk writes only what is in it."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    data = b"x" * PIECE + bytes(16 * MIB) + b"y" * PIECE
+    source.write_bytes(data)
+    target.write_bytes(b"o" * len(data))
+    written, zeroed, real = list[int](), list[tuple[int, int]](), os.pwrite
+
+    def pwrite(descriptor: int, part: memoryview, at: int) -> int:
+        written.append(len(part))
+        return real(descriptor, part, at)
+
+    def zero(descriptor: int, at: int, length: int) -> bool:
+        zeroed.append((at, length))
+        return real(descriptor, bytes(length), at) == length
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    monkeypatch.setattr(ends, "zero", zero)
+    copied(source, EndOrder(path=str(target)), len(data))
+    assert target.read_bytes() == data
+    assert sum(written) == 2 * PIECE
+    assert zeroed == [(PIECE, 16 * MIB)]
+
+
+def test_failure_to_zero_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(bytes(4 * MIB))
+    target.write_bytes(b"old" * 4 * MIB)
+
+    def fail(*_: int) -> bool:
+        raise OSError(errno.EIO, "the disk failed")
+
+    monkeypatch.setattr(ends, "zero", fail)
+    with pytest.raises(OSError, match="the disk failed"):
+        copied(source, EndOrder(path=str(target)), 4 * MIB)
 
 
 @pytest.mark.parametrize("sparse", [True, False])
