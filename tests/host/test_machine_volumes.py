@@ -13,6 +13,7 @@ from tests.support.tiny_guest import build_tiny_guest
 
 pytestmark = [
     pytest.mark.host,
+    pytest.mark.soak,
     pytest.mark.timeout(900),
     pytest.mark.skipif(shutil.which("mke2fs") is None, reason="mke2fs is not installed"),
 ]

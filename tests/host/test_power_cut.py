@@ -12,7 +12,7 @@ from ganeti.vcluster.machine_image import make_disk
 from tests.support.local_cluster import local_cluster, short_directory
 from tests.support.node_vm import Images, NodeVm, build, running
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.host, pytest.mark.soak, pytest.mark.timeout(900)]
 
 BOOT_S = 400
 FINAL = {"success"}
@@ -98,7 +98,7 @@ def listed(machine: NodeVm) -> tuple[dict[int, str], int]:
 
 
 @pytest.mark.requirement("G1", "G2", "G6", "G8")
-@pytest.mark.parametrize("cuts", [1, pytest.param(3, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("cuts", [1, 3])
 def test_what_was_acknowledged_is_there_after_power_cuts(
     images: Images, state: tuple[Path, Path], cuts: int
 ) -> None:
