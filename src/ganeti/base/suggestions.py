@@ -25,11 +25,15 @@ def _most_like(word: str, known: Iterable[str]) -> str | None:
     from difflib import SequenceMatcher  # noqa: PLC0415 - only errors need it
 
     matcher = SequenceMatcher(b=word)
+    numbers = [(character, word.count(character)) for character in set(word)]
     best: tuple[float, str] | None = None
     for one in known:
-        matcher.set_seq1(one)
         least = LIKENESS if best is None else best[0]
-        if matcher.real_quick_ratio() >= least and matcher.quick_ratio() >= least:
+        # As `SequenceMatcher.quick_ratio`, which counts in Python: equal characters at any place.
+        equal = sum([min(number, one.count(character)) for character, number in numbers])
+        length = len(one) + len(word)
+        if not length or 2.0 * equal / length >= least:
+            matcher.set_seq1(one)
             ratio = matcher.ratio()
             if ratio >= least and (best is None or (ratio, one) > best):
                 best = ratio, one

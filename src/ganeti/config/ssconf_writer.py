@@ -94,15 +94,15 @@ def _memory_goals(snapshot: Snapshot) -> dict[NodeUuid, int]:
     return {uuid: goal for uuid, goal in goals.items() if goal}
 
 
-def shows_the_same(former: Snapshot, snapshot: Snapshot) -> bool:
-    """Return whether the files of both snapshots surely say the same; most changes do not concern them."""
+def shows_the_same(former: Snapshot, values: Mapping[str, str], snapshot: Snapshot) -> bool:
+    """Return whether `values`, those of `former`, are surely those of `snapshot`, too; most changes do not concern them."""
     changed = snapshot.changed_since(former)
     is_basis_same = (
         former.cluster is snapshot.cluster
         and former.groups is snapshot.groups
         and former.nodes is snapshot.nodes
     )
-    if changed is None or not is_basis_same or _memory_goals(snapshot):
+    if changed is None or not is_basis_same or values["memory_goals"]:
         return False
     before, now = former.instances, snapshot.instances
     return all(
@@ -208,7 +208,7 @@ class SsconfDistributor:
         self._next_refresh = asyncio.get_running_loop().time() + INTERVAL_S
         snapshot = self._config.snapshot
         former, self._shown_by = self._shown_by, snapshot
-        if former is None or not shows_the_same(former, snapshot):
+        if former is None or not shows_the_same(former, self._values, snapshot):
             values = ssconf_values(snapshot)
             if values != self._values:
                 self._values = values  # an equal one stays: nodes are known to have that object
@@ -216,8 +216,9 @@ class SsconfDistributor:
         gone = self._acknowledged.keys() - snapshot.nodes.keys()
         for node_uuid in gone:  # it may return as an empty host
             del self._acknowledged[node_uuid], self._shown[node_uuid]
-        for node in snapshot.online_nodes():
-            if self._is_current(node.uuid):
+        late = (one for one in snapshot.nodes.values() if not self._is_current(one.uuid))
+        for node in sorted(late, key=lambda one: one.name):
+            if node.offline:
                 continue
             if node.uuid not in self._tasks:
                 self._wakes[node.uuid] = asyncio.Event()

@@ -96,6 +96,8 @@ CONFIRM_S = 30.0
 """How long an administrator's confirmation may take to become durable."""
 FAREWELL_S = LEASE_S + 2 * BEAT_S
 """How long nodes get heartbeats after the last instance was protected: they kill listed guests without a lease."""
+KINDS = tuple(DiskRequestKind)
+"""The requests about disks that this master knows."""
 LEAST_WAIT_S = 0.05
 """What waits for a free place is due all the time."""
 _NO_TOKEN = Token("", 0.0)
@@ -434,7 +436,7 @@ class RecoveryDriver:
             as_of=snapshot.position,
             wanted=guests.wanted.get(beat.node, ()),
             mirrored=guests.mirrored.get(beat.node, {}),
-            kinds=tuple(DiskRequestKind),
+            kinds=KINDS,
         )
         sent_at = self._clock.monotonic()
         try:

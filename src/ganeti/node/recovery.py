@@ -216,16 +216,18 @@ class NodeRecovery:
         """Take in the lease and the list. The list is as old as the token, because heartbeats may arrive late."""
         token = args.token
         is_renewed = self._lease.renew(token)
-        listed = dict.fromkeys(args.protected, now)
-        known_until = token.sent_at if token and token.boot_id == self._lease.boot_id else None
-        kept = {
-            uuid: at
-            for uuid, at in self._protected.items()
-            if known_until is None or at > known_until
-        }
-        protected = kept | listed
-        as_of = {uuid: at for uuid, at in self._as_of.items() if uuid in protected}
-        as_of |= {uuid: max(as_of.get(uuid, 0), args.as_of) for uuid in listed}
+        protected = dict.fromkeys(args.protected, now)
+        if max(self._as_of.values(), default=0) <= args.as_of:
+            as_of = dict.fromkeys(args.protected, args.as_of)
+        else:
+            as_of = {uuid: max(self._as_of.get(uuid, 0), args.as_of) for uuid in args.protected}
+        if not self._protected.keys() <= protected.keys():
+            known_until = token.sent_at if token and token.boot_id == self._lease.boot_id else None
+            for uuid, at in self._protected.items():
+                if uuid not in protected and (known_until is None or at > known_until):
+                    protected[uuid] = at
+                    if uuid in self._as_of:
+                        as_of[uuid] = self._as_of[uuid]
         if is_renewed or protected != self._protected or as_of != self._as_of:
             self._protected, self._as_of = protected, as_of
             self._save()

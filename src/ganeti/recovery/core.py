@@ -207,8 +207,10 @@ class RecoveryCore:
     def _configure(self, watched: Watched, now: float) -> list[Instruction]:
         """Take in nodes, instances and what was configured of them."""
         former = self.watched.instances if self.instances else {}
-        self.watched = watched
+        former_nodes, self.watched = self.watched.nodes, watched
         out: list[Instruction] = []
+        if watched.nodes is former_nodes and self.nodes:
+            return self._configure_instances(former, watched.instances, now)
         for node in self.nodes.keys() - watched.nodes.keys():
             self._node_rows[node] = self.nodes.pop(node).row
             self._offline.discard(node)

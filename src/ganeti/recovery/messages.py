@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import TypeAlias
 
+import msgspec
+
 from ganeti.model.objects import NodeRow, NodeUuid
 from ganeti.model.recovery import FenceMethod, GuestFault, InstanceRow, Token
 from ganeti.recovery.facts import Watched
@@ -27,15 +29,13 @@ class RoomAppeared:
     """The configuration has changed so that an instance that fitted nowhere may fit now."""
 
 
-@dataclass(frozen=True, slots=True)
-class MajorityConfirmed:
+class MajorityConfirmed(msgspec.Struct, frozen=True):
     """A majority has confirmed this master; it was asked at that time."""
 
     asked_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class BeatAnswered:
+class BeatAnswered(msgspec.Struct, frozen=True):
     """A node has answered a heartbeat, itself or through a peer."""
 
     node: NodeUuid
@@ -109,8 +109,7 @@ class JobEnded:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(msgspec.Struct, frozen=True):
     """The core's `next_due` is reached."""
 
 
@@ -131,8 +130,7 @@ Event: TypeAlias = (
 # Instructions
 
 
-@dataclass(frozen=True, slots=True)
-class SendBeat:
+class SendBeat(msgspec.Struct, frozen=True):
     """Send a heartbeat, with a token that renews the node's lease if one is given."""
 
     node: NodeUuid

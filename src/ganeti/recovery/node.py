@@ -10,7 +10,8 @@
 Every change but those between HEALTHY and SUSPECT is committed before it counts (D12).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from ganeti.model.objects import NodeRow, NodeUuid
 from ganeti.model.recovery import FenceMethod, NodeState, Token
@@ -40,8 +41,7 @@ RELAYS = 3
 _AWAY = (NodeState.FENCED, NodeState.RETURNING)
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """What a node's decisions need to know of the rest."""
 
     epoch: int

@@ -1,12 +1,12 @@
 """Metadata of a call, and the signature of a handler."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True)
-class Call:
+
+class Call(msgspec.Struct, frozen=True):
     """A call's context.
 
     The master's epoch and UUID, and the key `job/opcode/step` of a changing call ('' if none).

@@ -70,6 +70,9 @@ class RpcClient:
         self._superseded = superseded
         self._gate = gate
         self._fan_out = asyncio.Semaphore(NODES_AT_ONCE)
+        self._term: tuple[int, str] = 0, ""
+        self._term_headers: dict[str, str] = {}
+        """The headers of the last term."""
         self.changes = 0
         """Number of finished changing calls, successful or not."""
         self.timings: defaultdict[str, Timing] = defaultdict(Timing)
@@ -78,16 +81,19 @@ class RpcClient:
 
     async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
         """Return the result; raise RpcOffline, RpcFailed or RpcUnknown within the procedure's deadline."""
+        return await self._call(node, procedure, wire.encode(args), key)
+
+    async def _call(self, node: Node, procedure: Procedure[A, R], body: bytes, key: str) -> R:
         if node.offline:
             raise RpcOffline(node.name, "it is marked offline")
         if procedure.changes and self._gate is not None and not await self._gate.wait():
             raise RpcFailed(node.name, NO_LEASE, UNREACHABLE)
         headers = self._headers(key)
-        body = wire.encode(args)
-        begun, is_answered = asyncio.get_running_loop().time(), False
+        loop = asyncio.get_running_loop()
+        begun, is_answered = loop.time(), False
         called_at = self.hook_reports.moment()
         try:
-            answer = await self._post(node, procedure, body, headers)
+            answer = await self._post(node, procedure, body, headers, begun)
             is_answered = True
         except NotSent as err:
             raise RpcFailed(node.name, f"cannot be reached: {err}", UNREACHABLE) from err
@@ -95,8 +101,7 @@ class RpcClient:
             raise RpcUnknown(node.name, f"{procedure.name}: no answer: {err}") from err
         finally:
             self.changes += procedure.changes
-            taken_s = asyncio.get_running_loop().time() - begun
-            self.timings[procedure.name].add(taken_s, failed=not is_answered)
+            self.timings[procedure.name].add(loop.time() - begun, failed=not is_answered)
         if answer.hooks is not None:
             self.hook_reports.add(NodeUuid(node.uuid), called_at, answer.hooks)
         return self._result(node, procedure, answer)
@@ -105,42 +110,54 @@ class RpcClient:
         self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
     ) -> dict[NodeUuid, R | RpcError]:
         """Return the results of many nodes, called at the same time; an error takes the place of a result."""
-
-        async def one(node: Node) -> R | RpcError:
-            async with self._fan_out:
-                try:
-                    return await self.call(node, procedure, args)
-                except RpcError as err:
-                    return err
+        body = wire.encode(args)
 
         asked = list(nodes)
-        answers = await asyncio.gather(*(one(node) for node in asked))
-        return {NodeUuid(node.uuid): answer for node, answer in zip(asked, answers, strict=True)}
+        answers: dict[str, R | RpcError] = {}
+        left = iter(asked)
+
+        async def ask() -> None:
+            async with self._fan_out:
+                for node in left:
+                    try:
+                        answers[node.uuid] = await self._call(node, procedure, body, "")
+                    except RpcError as err:
+                        answers[node.uuid] = err
+
+        await asyncio.gather(*(ask() for _ in range(min(len(asked), NODES_AT_ONCE))))
+        return {NodeUuid(node.uuid): answers[node.uuid] for node in asked}
 
     async def close(self) -> None:
         """Close all connections."""
         await self._transport.close()
 
     def _headers(self, key: str) -> dict[str, str]:
-        epoch, master_uuid = self._leader_term()
-        headers = {EPOCH_HEADER: str(epoch), MASTER_HEADER: master_uuid}
-        return {**headers, KEY_HEADER: key} if key else headers
+        term = self._leader_term()
+        if term != self._term:
+            epoch, master_uuid = self._term = term
+            self._term_headers = {EPOCH_HEADER: str(epoch), MASTER_HEADER: master_uuid}
+        return {**self._term_headers, KEY_HEADER: key} if key else self._term_headers
 
     async def _post(
-        self, node: Node, procedure: Procedure[A, R], body: bytes, headers: dict[str, str]
+        self,
+        node: Node,
+        procedure: Procedure[A, R],
+        body: bytes,
+        headers: dict[str, str],
+        begun: float,
     ) -> Answer:
         tries = 1
         if not procedure.changes:
             tries = 2
         elif procedure.is_long and KEY_HEADER in headers:
             tries = REATTACH_TRIES
-        loop = asyncio.get_running_loop()
-        end = loop.time() + procedure.deadline_s
+        loop, left_s = asyncio.get_running_loop(), procedure.deadline_s
+        end = begun + procedure.deadline_s
         lost: NoAnswer | None = None
         for _ in range(tries):
-            left_s = end - loop.time()
-            if lost is not None and procedure.changes:
-                await asyncio.sleep(min(REATTACH_DELAY_S, left_s))
+            if lost is not None:
+                if procedure.changes:
+                    await asyncio.sleep(min(REATTACH_DELAY_S, end - loop.time()))
                 left_s = end - loop.time()
             if left_s <= 0:
                 break

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from ganeti.base import tls
 from ganeti.base.connections import watch_other_end
 from ganeti.base.http import aiohttp
@@ -47,8 +49,7 @@ class _OtherCertificate(Exception):
         self.why = why
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """Response of a node: an HTTP status and JSON."""
 
     status: int

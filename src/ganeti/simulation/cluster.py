@@ -42,7 +42,7 @@ from ganeti.units.oob.device import power_device
 
 SILENCE_S = 10.0
 """A master without a majority for so long ends (R9)."""
-RARE_COLLECTION = 50_000, 20, 1000
+RARE_COLLECTION = 500_000, 20, 1000
 """Thresholds of the garbage collector: a day of 100 nodes takes a tenth longer with the usual ones."""
 
 T = TypeVar("T")

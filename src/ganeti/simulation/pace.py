@@ -23,8 +23,6 @@ LEAST_S = 2 * BEAT_S + 0.5
 """After a disturbance, every node gets two heartbeats at least."""
 CONFIRMED_S = BEAT_S + 0.25
 """New protection needs one heartbeat."""
-CONFIRMED_S = BEAT_S + 0.25
-"""New protection needs one heartbeat."""
 LOOK_S = 1.0
 _DISTURBING = (
     Kind.NODE_LOST,

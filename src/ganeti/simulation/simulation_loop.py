@@ -12,6 +12,8 @@ from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeVar, TypeVarTuple
 
+import msgspec
+
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
@@ -19,42 +21,23 @@ MOST_CANCELLED = 1000
 """So many timers that are cancelled may wait for their time, or half of all."""
 
 
-class _Call:
+class _Call(msgspec.Struct, eq=False):
     """A callback that is due: what callers of `call_soon` and `call_at` use of asyncio's handles."""
 
-    __slots__ = ("_context", "_loop", "args", "callback", "due")
-
-    def __init__(
-        self,
-        loop: "SimulationLoop",
-        due: float | None,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context | None,
-    ) -> None:
-        self._loop, self.due, self.args = loop, due, args
-        self.callback: Callable[..., object] | None = callback
-        self._context = copy_context() if context is None else context
-
-    def run(self) -> None:
-        """Call back, unless that is cancelled or over."""
-        callback, self.callback = self.callback, None
-        if callback is None:
-            return
-        try:
-            self._context.run(callback, *self.args)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as err:  # noqa: BLE001 - as asyncio does
-            said = f"Exception in callback {callback!r}"
-            self._loop.call_exception_handler({"message": said, "exception": err})
+    loop: "SimulationLoop"
+    due: float | None
+    """None: in the next turn."""
+    callback: Callable[..., object] | None
+    """None once it was called or cancelled."""
+    args: tuple[Any, ...]
+    context: Context
 
     def cancel(self) -> None:
         """Do not call back."""
         if self.callback is not None:
             self.callback, self.args = None, ()
             if self.due is not None:
-                self._loop.timer_is_cancelled()
+                self.loop.timer_is_cancelled()
 
     def cancelled(self) -> bool:
         """Return whether it does not call back any more."""
@@ -62,7 +45,7 @@ class _Call:
 
     def when(self) -> float:
         """Return when it is due."""
-        return self._loop.now if self.due is None else self.due
+        return self.loop.now if self.due is None else self.due
 
 
 class SimulationLoop(asyncio.BaseEventLoop):
@@ -88,7 +71,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]  # a handle has more, which nothing uses
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> _Call:
-        call = _Call(self, None, callback, args, context)
+        call = _Call(self, None, callback, args, copy_context() if context is None else context)
         self._soon.append(call)
         return call
 
@@ -101,7 +84,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> _Call:
-        call = _Call(self, when, callback, args, context)
+        call = _Call(self, when, callback, args, copy_context() if context is None else context)
         self._numbers += 1
         heappush(self._timers, (when, self._numbers, call))
         return call
@@ -125,7 +108,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     def after(self, seconds: float) -> asyncio.Future[None]:
         """Return what is done then: `asyncio.sleep` without a callback between the time and the future."""
-        future = asyncio.Future[None](loop=self)
+        future: asyncio.Future[None] = asyncio.Future(loop=self)
         self._numbers += 1
         heappush(self._timers, (self.now + seconds, self._numbers, future))
         return future
@@ -149,21 +132,37 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """Call back until the loop is stopped; `run_forever` expects one turn, and makes no difference."""
-        soon, timers = self._soon, self._timers
+        soon = self._soon
         while not self._is_stopping:
             if not soon:
                 self._jump()
-            while timers and timers[0][0] <= self.now:
-                due = heappop(timers)[2]
-                if due.cancelled():
-                    self._cancelled -= isinstance(due, _Call)
-                elif isinstance(due, _Call):
-                    soon.append(due)
-                else:
-                    due.set_result(None)
+            self._wake()
             for _ in range(len(soon)):
-                soon.popleft().run()
+                call = soon.popleft()
+                callback, call.callback = call.callback, None
+                if callback is None:
+                    continue
+                try:
+                    call.context.run(callback, *call.args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as err:  # noqa: BLE001 - as asyncio does
+                    said = f"Exception in callback {callback!r}"
+                    self.call_exception_handler({"message": said, "exception": err})
         self._is_stopping = False
+
+    def _wake(self) -> None:
+        """Let what is due now be called in this turn."""
+        timers, now = self._timers, self.now
+        while timers and timers[0][0] <= now:
+            due = heappop(timers)[2]
+            if isinstance(due, _Call):
+                if due.callback is None:
+                    self._cancelled -= 1
+                else:
+                    self._soon.append(due)
+            elif not due.done():
+                due.set_result(None)
 
     def _jump(self) -> None:
         """Let the next timer be due."""

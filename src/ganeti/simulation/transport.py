@@ -53,5 +53,18 @@ class SimulatedTransport:
 
 async def _ended(task: asyncio.Task[Answer], timeout_s: float) -> Answer | None:
     """Return the answer; None if there is none in time, or the node has died."""
-    await asyncio.wait((task,), timeout=timeout_s)
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+
+    def is_over(_task: object = None) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    timer = loop.call_later(timeout_s, is_over)
+    task.add_done_callback(is_over)
+    try:
+        await over
+    finally:
+        timer.cancel()
+        task.remove_done_callback(is_over)
     return None if not task.done() or task.cancelled() else task.result()

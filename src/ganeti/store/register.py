@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ganeti.base.errors import StoreError
 from ganeti.base.files import locked_directory, sync_directory, sync_file, write_atomically
@@ -92,8 +92,7 @@ class AcceptRequest:
     accepted: Accepted
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """Granted, or refused with a reason.
 
     `register` must be on disk before the answer leaves the node.

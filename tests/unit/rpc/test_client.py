@@ -213,6 +213,21 @@ async def test_many_nodes_are_asked_at_most_thirty_at_once_and_errors_stand_for_
     assert list(answers) == [one.uuid for one in nodes]
 
 
+async def test_question_to_many_nodes_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = list[bytes]()
+    script = Script(ok({}))
+    post = script.post
+
+    async def noted(node: Node, procedure: str, body: bytes, **given: Any) -> Answer:
+        bodies.append(body)
+        return await post(node, procedure, body, **given)
+
+    monkeypatch.setattr(script, "post", noted)
+    await client(script).call_all([node(1), node(2)], TEST_DELAY, DelayArgs(duration_s=1))
+    assert len(bodies) == 2
+    assert bodies[0] is bodies[1]
+
+
 async def test_calls_take_lanes_by_how_long_they_may_take() -> None:
     script = Script(NotSent("no"))
     calls: list[tuple[Procedure[Any, Any], Any]] = [

@@ -44,7 +44,7 @@ class Procedure(Generic[A, R_co]):
         """Return the form of an answer with a result."""
         return msgspec.defstruct(f"{self.name}_answer", [("result", self.result)])
 
-    @property
+    @cached_property
     def lane(self) -> Lane:
         """Return the lane, chosen by the time limit."""
         if self.deadline_s <= QUICK_S:

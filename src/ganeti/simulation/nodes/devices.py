@@ -95,4 +95,5 @@ class DeviceCalls(GuestCalls):
         guest.lowered = None
         if not self.guests_keep_memory:
             guest.spec = replace(guest.spec, memory=args.memory)
+            self.guests[args.instance.uuid] = guest
         return MemoryResult(memory=guest.spec.memory)

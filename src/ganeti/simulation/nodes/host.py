@@ -103,10 +103,9 @@ class HostCalls(NodeState):
         )
 
     def on_node_info(self, args: NodeInfoArgs) -> NodeInfo:
-        used = sum([guest.spec.memory for guest in self.guests.values()])
         return NodeInfo(
             memory_total=self.memory,
-            memory_free=max(self.memory - used, 0),
+            memory_free=max(self.memory - self.guests.memory, 0),
             memory_node=0,
             cpu_total=self.cpus,
             cpu_nodes=1,

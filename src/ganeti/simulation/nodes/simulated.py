@@ -305,14 +305,9 @@ class SimulatedNode(MirroredCalls, ModelNode):
 
     async def post(self, name: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Answer a request as the node daemon does."""
-        procedure = PROCEDURES[name]
-        call = Call(
-            int(headers.get(EPOCH_HEADER, "0")),
-            headers.get(MASTER_HEADER, ""),
-            headers.get(KEY_HEADER, ""),
-        )
+        procedure, call = PROCEDURES[name], _call_of(headers)
         try:
-            args = wire.decode(body or b"{}", procedure.arguments, what=name)
+            args = self.world.arguments.of(procedure, body)
             if name not in self._handlers:
                 raise HostError(f"simulated nodes have no procedure {name}")
             if procedure.changes and (
@@ -331,7 +326,7 @@ class SimulatedNode(MirroredCalls, ModelNode):
         task = asyncio.get_running_loop().create_task(self.post(name, body, headers))
         about = msgspec.json.decode(body or b"{}", type=_About)
         instance = about.instance_name or (about.instance.name if about.instance else "")
-        call = Call(int(headers.get(EPOCH_HEADER, "0")), key=headers.get(KEY_HEADER, ""))
+        call = _call_of(headers)
         work = Work(f"{name} {call.key}", call, instance)
         self.begins(work)
         self.running[task] = work
@@ -375,10 +370,9 @@ class SimulatedNode(MirroredCalls, ModelNode):
         ]
         return EndWorkResult(ended=result.ended, unfinished=[*result.unfinished, *left])
 
-    async def _take_time(self, procedure: Procedure[Any, Any], args: Any) -> None:
+    def _seconds_of(self, procedure: Procedure[Any, Any], args: Any) -> float:
         rule = _SECONDS.get(procedure.name)
-        if rule is not None and (seconds := rule(self, args)):
-            await asyncio.sleep(seconds)
+        return 0.0 if rule is None else rule(self, args)
 
     # --- the power of other nodes ---
 
@@ -490,6 +484,11 @@ _SECONDS: dict[str, Callable[[SimulatedNode, Any], float]] = {
     OOB_RUN.name: _powering_s,
 }
 """How long the work of a call takes."""
+
+
+def _call_of(headers: Mapping[str, str]) -> Call:
+    epoch, master = headers.get(EPOCH_HEADER, "0"), headers.get(MASTER_HEADER, "")
+    return Call(int(epoch), master, headers.get(KEY_HEADER, ""))
 
 
 def _wiped(disk: DiskSpec, rate: float) -> float:

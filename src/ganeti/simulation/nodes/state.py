@@ -1,5 +1,6 @@
 """What one simulated node is and has, and how it answers a call."""
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,6 +63,38 @@ class Guest:
     lowered: Lowered | None = None
 
 
+class Guests(dict[str, Guest]):
+    """Guests by the UUIDs of their instances; the master asks each node of a large cluster for their memory."""
+
+    _memory: int | None = None
+    """The sum; None: a guest may have changed since."""
+
+    @property
+    def memory(self) -> int:
+        """MiB of all."""
+        if self._memory is None:
+            self._memory = sum([guest.spec.memory for guest in self.values()])
+        return self._memory
+
+    def __setitem__(self, uuid: str, guest: Guest) -> None:
+        self._memory = None
+        super().__setitem__(uuid, guest)
+
+    def __delitem__(self, uuid: str) -> None:
+        self._memory = None
+        super().__delitem__(uuid)
+
+    def pop(self, uuid: str, default: Any = None) -> Any:
+        """Remove a guest and return it."""
+        self._memory = None
+        return super().pop(uuid, default)
+
+    def clear(self) -> None:
+        """Remove all."""
+        self._memory = None
+        super().clear()
+
+
 @dataclass
 class DiskMoveRecord:
     """What a node knows of the last move of a guest's disks; it survives the guest."""
@@ -114,7 +147,7 @@ class NodeState:
     guests_keep_memory: bool = False
     """Guests without a balloon."""
     local: SharedDirectory = field(default_factory=SharedDirectory)
-    guests: dict[str, Guest] = field(default_factory=dict)
+    guests: Guests = field(default_factory=Guests)
     disk_moves: dict[str, DiskMoveRecord] = field(default_factory=dict)
     """By the UUID of the instance."""
     disk_move_looks: int = 2
@@ -246,12 +279,15 @@ class NodeState:
         return await self.repeats.wrap({name: handler})[name](args, call)
 
     async def _answer(self, procedure: Procedure[Any, Any], args: Any, call: Call) -> Any:
-        await self._take_time(procedure, args)
+        if seconds := self._seconds_of(procedure, args):
+            await asyncio.sleep(seconds)
         self.call = call
         return getattr(self, f"on_{procedure.name}")(args)
 
-    async def _take_time(self, procedure: Procedure[Any, Any], args: Any) -> None:
-        """Return when the work is done whose effect then happens: here at once."""
+    def _seconds_of(self, procedure: Procedure[Any, Any], args: Any) -> float:
+        """Return how long the work of a call takes, whose effect happens at its end: here no time."""
+        del procedure, args
+        return 0.0
 
     def _check_epoch(self, call: Call) -> None:
         """As the node's register: only the latest master may change anything."""
@@ -273,9 +309,14 @@ class NodeState:
 
     def _units(self, asked: Sequence[StorageUnit]) -> list[tuple[StorageUnit, SharedDirectory]]:
         places = {"file": self.local, "sharedfile": self.shared}
-        found = [(unit, places[unit.kind]) for unit in asked if self._allows(unit.kind, unit.key)]
-        groups = [unit for unit in asked if unit.kind == VOLUME_GROUP and unit.key in self.groups]
-        return found + [(unit, self.groups[unit.key]) for unit in groups]
+        found, groups = [], []
+        for unit in asked:
+            if unit.kind != VOLUME_GROUP:
+                if self._allows(unit.kind, unit.key):
+                    found.append((unit, places[unit.kind]))
+            elif unit.key in self.groups:
+                groups.append((unit, self.groups[unit.key]))
+        return found + groups
 
     def _allows(self, kind: str, path: str) -> bool:
         directory = self.directories.get(kind)

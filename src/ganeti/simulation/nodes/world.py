@@ -3,8 +3,11 @@
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ganeti.base.clock import Clock
+from ganeti.model import wire
+from ganeti.rpc.procedures.form import Procedure
 from ganeti.simulation.counting_ids import CountingIds
 from ganeti.simulation.durations import Durations
 from ganeti.simulation.network import Network
@@ -43,6 +46,22 @@ class SharedSets:
         return next(same, made)
 
 
+class SharedArguments:
+    """The arguments of the last call of each procedure: a question to all nodes is the same bytes for each of them."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[bytes, Any]] = {}
+
+    def of(self, procedure: Procedure[Any, Any], body: bytes) -> Any:
+        """Return the arguments; InputError."""
+        last = self._last.get(procedure.name)
+        if last is not None and last[0] is body:
+            return last[1]
+        found = wire.decode(body or b"{}", procedure.arguments, what=procedure.name)
+        self._last[procedure.name] = body, found
+        return found
+
+
 @dataclass
 class World:
     """Time, chance, the network and the storage that all nodes see."""
@@ -57,6 +76,7 @@ class World:
     ids: CountingIds = field(default_factory=CountingIds)
     shared: SharedDirectory = field(default_factory=SharedDirectory)
     ssconf_sets: SharedSets = field(default_factory=SharedSets)
+    arguments: SharedArguments = field(default_factory=SharedArguments)
     node_with_device: Callable[[str, Mapping[str, str]], "str | None"] = lambda _agent, _options: (
         None
     )

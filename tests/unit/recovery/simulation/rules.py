@@ -108,7 +108,7 @@ class RenewsWithoutMajority(RecoveryCore):
     """D7 left out: a master that lost its majority keeps its nodes alive."""
 
     def _around(self, now: float) -> Surroundings:
-        return replace(super()._around(now), has_majority=True)
+        return super()._around(now)._replace(has_majority=True)
 
 
 class NeedsNoMajority(Rules):
@@ -119,7 +119,7 @@ class FencesWhenCutOff(RecoveryCore):
     """D11 left out."""
 
     def _around(self, now: float) -> Surroundings:
-        return replace(super()._around(now), most_answer=True)
+        return super()._around(now)._replace(most_answer=True)
 
 
 class FencesAnyway(Rules):
