@@ -144,3 +144,9 @@ def test_unit_of_confd_starts_where_either_key_is() -> None:
     assert [line for line in lines if line.startswith("ConditionPathExists=")] == [
         f"ConditionPathExists=|{key}" for key in keys
     ]
+
+
+def test_unit_of_the_master_starts_on_a_new_candidate() -> None:
+    """The promotion stores the authority's key, and the daemon's first start creates the state."""
+    lines = (TOP / "packaging" / "systemd" / "ganeti-masterd.service").read_text().splitlines()
+    assert f"ConditionPathExists=|{Paths().authority_key}" in lines

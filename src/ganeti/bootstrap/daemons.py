@@ -122,10 +122,19 @@ class Daemons:
             return process
         if self._systemd:
             await self._run(["systemctl", "start", f"{name}.service"], timeout_s=START_LIMIT_S)
+            await self._check_started(name)
             return await self._serving(name, None)
         words = [sys.executable, "-m", MODULES[name], *arguments]
         pid = await asyncio.to_thread(self._spawn, name, words)
         return await self._serving(name, identity_of(pid))
+
+    async def _check_started(self, name: str) -> None:
+        """Raise HostError if systemd has skipped the start: for it, an unmet condition of a unit is no failure."""
+        try:
+            await self._run(["systemctl", "is-active", "--quiet", f"{name}.service"])
+        except HostError as err:
+            why = f"systemd did not start {name}; see 'systemctl status {name}'"
+            raise HostError(f"{why}, which names an unmet condition of the unit") from err
 
     async def stop(self, name: str) -> None:
         """End a daemon, also a starting one; kill it if it does not end. Idempotent."""

@@ -142,6 +142,18 @@ async def test_on_a_host_with_systemd_its_units_are_asked(tmp_path: Path) -> Non
     assert asked == [["systemctl", "stop", "ganeti-noded.service"]]
 
 
+async def test_start_that_systemd_has_skipped_fails_at_once(tmp_path: Path) -> None:
+    """`systemctl start` succeeds if a condition of the unit is not met."""
+
+    async def run(argv: Sequence[str], **_: Any) -> Completed:
+        if "is-active" in argv:
+            raise HostError("systemctl: exit status 3")
+        return Completed(tuple(argv), 0, b"", b"")
+
+    with pytest.raises(HostError, match="systemctl status ganeti-masterd"):
+        await Daemons(Paths(tmp_path), run=run, systemd=True).start("ganeti-masterd")
+
+
 @pytest.mark.requirement("G23")
 def test_daemon_inherits_only_variables_of_its_location() -> None:
     given = {"PATH": "/x", "GANETI_ROOTDIR": "/r", "SECRET": "s", "LD_PRELOAD": "l"}
