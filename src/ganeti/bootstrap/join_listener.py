@@ -256,6 +256,12 @@ async def _main(args: argparse.Namespace) -> int:
     try:
         async with listener.listening(SystemClock(), args.port) as token:
             say(token.encode(), flush=True)
+            if sys.stdout.isatty():
+                run = f"gnt-node add --token-stdin {name}"
+                say(
+                    f"Waiting. On the master, run this and paste the line above: {run}",
+                    file=sys.stderr,
+                )
             admission = await listener.outcome(args.lifetime)
     except OSError as err:
         raise HostError(f"cannot listen at {address}: {err.strerror}") from err

@@ -82,7 +82,10 @@ def init(args: argparse.Namespace) -> int:
     The command starts the node daemon and the master daemon. If a step fails, the command undoes all steps.
     """
     if args.cluster_name is not None:
-        return _create(args)
+        code = _create(args)
+        if sys.stdout.isatty():
+            say(_NEXT)
+        return code
     if args.is_sure or not (sys.stdin.isatty() and sys.stdout.isatty()):
         what = "the following arguments are required: cluster_name"
         say(f"gnt-cluster init: error: {what}", file=sys.stderr)
@@ -101,7 +104,13 @@ def init(args: argparse.Namespace) -> int:
         lines.append(f"gnt-cluster add-user --options=write {administrator}")
         _add_administrator(args, administrator)
     say("\nThe cluster is ready. The same without questions:", *lines, sep="\n  ")
+    say(_NEXT)
     return code
+
+
+_NEXT = """To add a host, run this on it, and then this on the master, with the token that the host prints:
+  ganeti-node-join
+  gnt-node add --token-stdin HOST"""
 
 
 def _add_administrator(args: argparse.Namespace, name: str) -> None:
