@@ -332,6 +332,14 @@ def copy_file(path: Path, tree: Path) -> None:
         shutil.copy2(path, target)
 
 
+def copied_program(program: Path, target: Path, libraries: Path) -> None:
+    """Copy a program of this machine, and its libraries to a directory of their own."""
+    libraries.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(program, target)
+    for library in sorted(_libraries([program])):
+        shutil.copy2(library, libraries)
+
+
 def _libraries(files: list[Path]) -> set[str]:
     done = subprocess.run(
         ["ldd", *map(str, files)], check=False, capture_output=True, text=True, timeout=120
