@@ -5,17 +5,20 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ganeti.jobs.view import JobView
 from ganeti.model.names import AdminState, JobStatus
 from ganeti.model.opcodes.base import DiskRequest
+from ganeti.model.opcodes.cluster import OpClusterVerifyGroup
 from ganeti.model.opcodes.instance import OpInstanceRemove, OpInstanceStartup
+from ganeti.model.opcodes.moving import OpInstanceFailover
 from ganeti.simulation.faulty_store import Crash, Refuse
 from ganeti.simulation.nodes.state import DiskMoveRecord
 from ganeti.simulation.nodes.storage import SharedDirectory
 from ganeti.units.relocation import live_disks
 from tests.support.fake_rpc import Fault
-from tests.support.units_cluster import Master, World, failed, said, succeeded
+from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate, modify
 from tests.unit.units.test_instance_migrate import come_back, go_silent
 
@@ -216,6 +219,13 @@ async def test_a_guest_that_ends_starts_from_the_disks_with_its_last_writes(
     check(master, master.instance(NAME).disk_template)
 
 
+async def set_offline(master: Master, number: int, *, offline: bool = True) -> None:
+    """Mark a node offline, which then is not a master candidate, or online."""
+    node = master.snapshot.nodes[NODES[number - 1]]
+    new = replace(node, offline=offline, master_candidate=not offline)
+    await master.change(lambda draft: draft.put(new))
+
+
 async def silent_at_the_switch(master: Master) -> None:
     """The node does not answer from the switch on, which it has done."""
     await made(master)
@@ -249,6 +259,37 @@ async def test_the_disks_are_settled_by_themselves_once_the_node_answers(master:
     come_back(master, 1)
     await master.nothing_is_left()
     check(master, "plain")
+
+
+async def test_a_guest_of_a_lost_node_continues_with_its_old_shared_disks(master: Master) -> None:
+    await made(master, "sharedfile", pnode="node2.example.com")
+    go_silent(master, 2, after_act=SWITCH)
+    master.rpc.fail(SWITCH, Fault.LOST_ANSWER)
+    elsewhere = to("sharedfile", file_storage_dir="fast")
+    failed(await master.run(elsewhere))
+    before = master.instance(NAME)
+    assert before.switching is not None
+    failover = OpInstanceFailover(instance_name=NAME, target_node="node3.example.com")
+    assert "failover --ignore-consistency" in text_of(await master.run(failover))
+    insists = replace(failover, ignore_consistency=True)
+    assert "only its node knows" in text_of(await master.run(insists))  # it may still run
+    verify = OpClusterVerifyGroup(group_name="default")
+    said_ = said(await master.run(verify))
+    assert "a move of its disks was interrupted, and only node2.example.com knows" in said_
+    master.world.node(2).guests.clear()
+    await set_offline(master, 2)
+    view = await master.run(insists)
+    succeeded(view)
+    assert "gets its old disks (template sharedfile), and loses what its guest wrote" in said(view)
+    after = master.instance(NAME)
+    assert (after.switching, after.migrating_to, after.disks) == (None, None, before.disks)
+    [guest] = master.world.node(3).guests.values()
+    assert [disk.logical_id for disk in guest.spec.disks] == [one.logical_id for one in after.disks]
+    come_back(master, 2)
+    await set_offline(master, 2, offline=False)
+    await master.nothing_is_left()
+    names = sorted(str(disk.logical_id[1]) for disk in after.disks)
+    assert sorted(master.world.shared.disks) == names
 
 
 async def test_a_cancelled_move_leaves_the_old_disks_in_use(master: Master) -> None:

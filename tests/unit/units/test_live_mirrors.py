@@ -21,6 +21,7 @@ from tests.support.units_cluster import Master, World, failed, node_name, said, 
 from tests.unit.units.opcodes import NAME, create, migrate, modify
 from tests.unit.units.test_drbd import check
 from tests.unit.units.test_instance_migrate import come_back, go_silent
+from tests.unit.units.test_live_disks import set_offline
 
 pytestmark = [
     pytest.mark.virtual_time,
@@ -272,6 +273,27 @@ async def test_the_second_copy_is_kept_until_the_node_of_the_guest_answers(
     succeeded(await master.run(migrate(target_node=None, cleanup=True)))
     await master.nothing_is_left()
     assert check_settled(master, kernels) == "drbd"
+
+
+async def test_a_guest_of_a_lost_node_continues_with_the_other_copy_of_its_old_mirror(
+    master: Master, kernels: Kernels
+) -> None:
+    disks = [DiskRequest(size=8)]
+    given: dict[str, Any] = {"pnode": TWO, "snode": THREE, "disks": disks, "hypervisor": "kvm"}
+    succeeded(await master.run(create(disk_template="drbd", **given)))
+    master.rpc.reset()
+    go_silent(master, 2, after_act=SWITCH["plain"])
+    master.rpc.fail(SWITCH["plain"], Fault.LOST_ANSWER)
+    failed(await master.run(to("plain")))
+    assert master.instance(NAME).switching is not None
+    master.world.node(2).guests.clear()
+    kernels.of(TWO).is_dead = True
+    await set_offline(master, 2)
+    succeeded(await master.run(OpInstanceFailover(instance_name=NAME, ignore_consistency=True)))
+    after = master.instance(NAME)
+    assert (after.switching, after.migrating_to, after.primary_node) == (None, None, UUIDS[2])
+    assert kernels.of(THREE).devices[after.disks[0].uuid].role == "Primary"
+    assert len(kernels.volumes(THREE)) == 2
 
 
 async def test_no_other_disk_gets_the_names_of_a_copy_that_may_be_in_use(

@@ -21,6 +21,7 @@ from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.rpc.procedures.instances import RunningInstance
 from ganeti.rpc.procedures.programs import OsInfo
 from ganeti.units.hooks.results import NodeResults
+from ganeti.units.instance.access import switch_remedy
 from ganeti.units.instance.policy import policy_breaches
 from ganeti.units.node.candidate_pool import missing_candidates, wanted_candidates
 from ganeti.units.spindles import REPAIR, misfit
@@ -252,7 +253,10 @@ def _place_findings(
     for uuid in sorted(set(places) - {instance.primary_node}):
         text = f"is on {snapshot.nodes[uuid].name}, but should be on {primary.name}; {remedy}"
         yield ("EINSTANCEWRONGNODE", text, True)
-    if instance.migrating_to is not None:
+    if instance.switching is not None:
+        text = f"a move of its disks was interrupted, and only {primary.name} knows which have the last writes"
+        yield ("EINSTANCEWRONGNODE", f"{text}; run {switch_remedy(instance)}", True)
+    elif instance.migrating_to is not None:
         text = f"a migration was interrupted, so its node is unknown; {remedy}"
         yield ("EINSTANCEWRONGNODE", text, True)
 

@@ -13,6 +13,7 @@ from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
+from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.names import AdminState, AdminStateSource
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
@@ -151,7 +152,7 @@ def check_not_migrating(instance: Instance) -> None:
     if instance.switching is not None:
         raise PrereqError(
             f"a move of the disks of running {instance.name} was interrupted, and only its node knows which disks have"
-            f" the last writes; run: gnt-instance migrate --cleanup {instance.name}",
+            f" the last writes; run: {switch_remedy(instance)}",
             ErrorCode.WRONG_STATE,
         )
     if instance.migrating_to is not None:
@@ -160,6 +161,17 @@ def check_not_migrating(instance: Instance) -> None:
             f" run: gnt-instance migrate --cleanup {instance.name}",
             ErrorCode.WRONG_STATE,
         )
+
+
+def switch_remedy(instance: Instance) -> str:
+    """Return the commands that settle an interrupted move of the disks of a guest."""
+    remedy = f"gnt-instance migrate --cleanup {instance.name}"
+    if DISK_TEMPLATES[instance.disk_template].can_migrate:
+        remedy += (
+            "; if the node is lost, mark it offline, and let the instance continue with its old disks:"
+            f" gnt-instance failover --ignore-consistency {instance.name}"
+        )
+    return remedy
 
 
 async def check_down(ctx: UnitContext, instance: Instance, participle: str) -> None:

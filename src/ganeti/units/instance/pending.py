@@ -4,6 +4,7 @@ from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.units.context import UnitContext
+from ganeti.units.undo.disk_moves import SettleDiskMove
 from ganeti.units.undo.mirrors import RemoveReplaced
 from ganeti.units.undo.run import read_step
 
@@ -45,6 +46,8 @@ def _is_in_the_way(
         return False
     if isinstance(step, RemoveReplaced):
         return node is not None and step.node == node.uuid
-    known = [nodes[one] for one in map(NodeUuid, concerned.nodes) if one in nodes]
-    can_run = not concerned.nodes or any(not one.offline for one in known)
+    # Only the node of the guest knows which disks are right, also of those on other nodes.
+    needed = {step.node} if isinstance(step, SettleDiskMove) else concerned.nodes
+    known = [nodes[one] for one in map(NodeUuid, needed) if one in nodes]
+    can_run = not needed or any(not one.offline for one in known)
     return step.blocks_moves and can_run

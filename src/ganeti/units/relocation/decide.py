@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from msgspec.structs import replace as struct_replace
+
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError
 from ganeti.config.fill import filled_beparams, filled_hvparams
 from ganeti.config.storage_units import space_needed
@@ -73,6 +75,7 @@ async def plan_failover(
     ctx: UnitContext, instance: Instance, choice: TargetChoice, shutdown_timeout_s: int
 ) -> Plan:
     """Plan a failover; PrereqError if it is impossible or not safe."""
+    instance = _without_lost_switch(ctx, instance, choice)
     decision = _Decision(ctx, Operation.FAIL_OVER, instance, choice)
     decision.check_settled()
     refuse_operation(Operation.FAIL_OVER, instance, decision.source)
@@ -80,6 +83,21 @@ async def plan_failover(
         state = await decision.state_or_refusal()
         refuse_source(Operation.FAIL_OVER, instance, decision.source, state)
     return await decision.stopped(shutdown_timeout_s)
+
+
+def _without_lost_switch(ctx: UnitContext, instance: Instance, choice: TargetChoice) -> Instance:
+    """Return the instance with its old disks if only a lost node knows whether its guest used the new ones.
+
+    The old disks have everything up to the switch; the new ones may lack any block, if there was no switch.
+    """
+    source = primary_node(ctx, instance)
+    if instance.switching is None or not (source.offline and choice.ignore_consistency):
+        return instance
+    ctx.warn(
+        f"a move of the disks of {instance.name} was interrupted on {source.name}, which is marked offline: it gets its"
+        f" old disks (template {instance.disk_template}), and loses what its guest wrote to the new ones"
+    )
+    return struct_replace(instance, switching=None, migrating_to=None)
 
 
 async def plan_move(

@@ -25,7 +25,7 @@ def record_location(
     With `migrating_to` its guest may be on that node as well, and no job may start it. Before a migration that node
     is the target. Once the guest is handed over, the target is the primary node, and the mark names the source until
     it is known whether the target has resumed the guest. With `leaves_copies`, only the copies on `primary` count as
-    current from now on.
+    current from now on. With `force`, an unfinished move of the disks ends with the old ones.
     """
 
     def change(draft: Draft) -> None:
@@ -35,7 +35,8 @@ def record_location(
         there = relocated(granted, NodeUuid(primary))
         if leaves_copies:
             there = without_copies(draft, there)
-        known = replace(there, migrating_to=mark, handed_over=handed_over)
+        switching = None if force else there.switching
+        known = replace(there, migrating_to=mark, handed_over=handed_over, switching=switching)
         if known != instance:
             draft.put(known)
 
