@@ -491,6 +491,9 @@ class RecoveryDriver:
 
     def _confirmed(self, listed: Sequence[str], node: NodeUuid, sent_at: float) -> None:
         """A node has answered a heartbeat that listed its protected instances, if its watchdog is used at all."""
+        unconfirmed = self._watching.unconfirmed
+        if not unconfirmed:
+            return
 
         def is_confirmed(view: View, one: Instance) -> bool:
             return (
@@ -500,10 +503,8 @@ class RecoveryDriver:
                 and self._delisted.get(one.uuid, -math.inf) < sent_at
             )
 
-        unconfirmed = self._watching.unconfirmed
-        if unconfirmed:
-            due = [uuid for uuid in listed if uuid in unconfirmed]
-            self._settle(due, is_confirmed, under_lease=True)
+        due = [uuid for uuid in listed if uuid in unconfirmed]
+        self._settle(due, is_confirmed, under_lease=True)
 
     def _settle(
         self,

@@ -37,10 +37,14 @@ OFFLINE_RETRY_S = 10.0
 STOOD_STILL_S = 5.0
 """A master without an event for so long was paused: the silence of nodes meanwhile says nothing about them."""
 
-_COUNTED = frozenset(
-    {NodeState.HEALTHY, NodeState.SUSPECT, NodeState.FENCING, NodeState.STUCK, NodeState.RETURNING}
+_COUNTED = (
+    NodeState.HEALTHY,
+    NodeState.SUSPECT,
+    NodeState.FENCING,
+    NodeState.STUCK,
+    NodeState.RETURNING,
 )
-"""Nodes of which a majority must answer before one is fenced."""
+"""Nodes of which a majority must answer before one is fenced; no set, because the hash of a state is slow."""
 _WAITING = frozenset({InstanceState.QUEUED, InstanceState.BEGINNING, InstanceState.RUNNING})
 
 
@@ -352,9 +356,12 @@ class RecoveryCore:
         """Mark fenced nodes offline, and clean up those that return."""
         waiting = {about for _, about in self._jobs.values()}
         for node, one in self.nodes.items():
-            if one.state is NodeState.FENCED and node not in self._offline:
+            state = one.state
+            if state is NodeState.HEALTHY:
+                continue
+            if state is NodeState.FENCED and node not in self._offline:
                 kind = JobKind.MARK_OFFLINE
-            elif one.state is NodeState.RETURNING and not one.facts.stays_offline:
+            elif state is NodeState.RETURNING and not one.facts.stays_offline:
                 kind = JobKind.REJOIN
             else:
                 continue
@@ -416,13 +423,17 @@ class RecoveryCore:
         )
 
     def _look_around(self, now: float) -> None:
-        counted = [one for one in self.nodes.values() if one.state in _COUNTED]
-        self._most_answer = 2 * sum(one.answers(now) for one in counted) > len(counted)
-        self._healthy = tuple(
-            uuid
-            for uuid, one in self.nodes.items()
-            if one.state is NodeState.HEALTHY and one.facts.can_relay
-        )
+        counted = answering = 0
+        healthy = []
+        for uuid, one in self.nodes.items():
+            state = one.state
+            if state in _COUNTED:
+                counted += 1
+                answering += one.answers(now)
+                if state is NodeState.HEALTHY and one.facts.can_relay:
+                    healthy.append(uuid)
+        self._most_answer = 2 * answering > counted
+        self._healthy = tuple(healthy)
 
     def _submit(self, kind: JobKind, about: str) -> Submit:
         self._numbers += 1
