@@ -20,7 +20,7 @@ from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.opcode_table import parse_opcode
 from ganeti.model.webhook import WebhookState
 from ganeti.protocols.luxi import Answer, Request, error_from_wire
-from ganeti.recovery.power import PowerResult
+from ganeti.recovery.power import Barred, PowerResult
 
 OBJECTS_LIMIT = 100
 """Maximum number of objects of one transaction in the record."""
@@ -93,6 +93,20 @@ class MasterAudit:
                 "status": "done" if result.is_fenced else "failed",
                 "jobs": [] if job_id is None else [job_id],
                 "device": device,
+                "seconds": round(seconds, 3),
+                "why": escaped(result.detail, TEXT_LIMIT),
+            }
+        )
+
+    def storage_fenced(self, node: str, result: Barred, seconds: float) -> None:
+        """Record an attempt to let storage refuse a node's writes."""
+        self._append(
+            {
+                "user": "master",
+                "method": "fence by storage",
+                "path": f"node {node}",
+                "status": "done" if result.instances else "failed",
+                "jobs": [],
                 "seconds": round(seconds, 3),
                 "why": escaped(result.detail, TEXT_LIMIT),
             }

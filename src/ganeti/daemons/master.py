@@ -49,6 +49,7 @@ from ganeti.daemons.recovery import Mastership, RecoveryDriver
 from ganeti.daemons.renewal import CryptoRenewal
 from ganeti.daemons.rest_daemon import RestDaemon
 from ganeti.daemons.ssconf_push import SsconfPush
+from ganeti.daemons.storage_fencing import StorageFencing
 from ganeti.daemons.webhook_post import WebhookPoster
 from ganeti.daemons.webhooks import Parts, WebhookSender
 from ganeti.jobs.queue import JobQueue
@@ -197,6 +198,7 @@ class MasterServices:
             rpc,
             self._clock,
             power=power,
+            storage=StorageFencing(config, rpc, self._clock, self._audit),
             master=Mastership(lease.epoch, lambda: self._node.fence.majority_at(lease.epoch)),
             queue=self._open_queue,
             is_locked=partial(is_locked, locks),

@@ -138,6 +138,7 @@ class RecoveryDriver:
         clock: TimerClock,
         *,
         power: Power,
+        storage: StorageFencing,
         master: Mastership,
         queue: Callable[[], Queue],
         is_locked: Callable[[str], bool],
@@ -146,7 +147,7 @@ class RecoveryDriver:
         self._config, self._rpc, self._clock = config, rpc, clock
         self._power, self._master, self._queue = power, master, queue
         self._is_locked = is_locked
-        self._storage = StorageFencing(config, rpc)
+        self._storage = storage
         self._grants = DiskGrants(config, rpc, is_locked, clock)
         self._releasing: set[InstanceUuid] = set()
         """Whose writes are being let go on without another copy."""

@@ -6,8 +6,9 @@ recovery does this only if neither power nor a watchdog can end it.
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Protocol
 
+from ganeti.base.clock import Clock
 from ganeti.base.errors import RpcError, RpcFailed
 from ganeti.config.config import Config
 from ganeti.config.fill import instance_spec, recovery_of
@@ -16,6 +17,7 @@ from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.recovery import Recovery
+from ganeti.recovery.power import Barred
 from ganeti.rpc.headers import UNREACHABLE
 from ganeti.rpc.procedures.disks import BLOCKDEV_BAR, BLOCKDEV_UNBAR, BarArgs
 from ganeti.rpc.procedures.form import Nothing, Procedure
@@ -27,21 +29,18 @@ ASKED_NODES = 3
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Barred:
-    """The outcome of one attempt."""
+class StorageAudit(Protocol):
+    """The record of attempts (`ganeti.api.audit.MasterAudit`)."""
 
-    instances: tuple[str, ...]
-    """By UUID: those to all of whose disks the node cannot write."""
-    detail: str
-    """What was achieved, and why not for each other instance."""
+    def storage_fenced(self, node: str, result: Barred, seconds: float) -> None: ...
 
 
 class StorageFencing:
     """The storage of all instances."""
 
-    def __init__(self, config: Config, rpc: Rpc) -> None:
+    def __init__(self, config: Config, rpc: Rpc, clock: Clock, audit: StorageAudit) -> None:
         self._config, self._rpc = config, rpc
+        self._clock, self._audit = clock, audit
 
     async def bar(self, uuid: NodeUuid) -> Barred:
         """Let the storage of a node's protected instances refuse its writes; never raises GanetiError."""
@@ -49,7 +48,7 @@ class StorageFencing:
         node = snapshot.nodes.get(uuid)
         if node is None:
             return Barred((), "the node is not in the configuration")
-        done, failed = [], []
+        began, done, failed = self._clock.monotonic(), [], []
         for instance in _at_risk(snapshot, uuid):
             why = await self._each_disk(snapshot, node, instance, BLOCKDEV_BAR)
             if why:
@@ -61,6 +60,7 @@ class StorageFencing:
             detail = f"no protected instance runs on {node.name}"
         result = Barred(tuple(one.uuid for one in done), "; ".join(filter(None, (detail, *failed))))
         _log.warning("storage fencing of node %s: %s", node.name, result.detail)
+        self._audit.storage_fenced(node.name, result, self._clock.monotonic() - began)
         return result
 
     async def unbar(self, uuid: NodeUuid, instances: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The port to the management controllers that switch nodes off."""
+"""What fences nodes: the port to management controllers that switch them off, and the answers of these and of storage."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,6 +14,16 @@ class PowerResult:
     """The controller has confirmed that the power is off."""
     detail: str = ""
     """The device and its answer, without secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """The outcome of one attempt."""
+
+    instances: tuple[str, ...]
+    """By UUID: those to all of whose disks the node cannot write."""
+    detail: str
+    """What was achieved, and why not for each other instance."""
 
 
 class Power(Protocol):

@@ -17,13 +17,14 @@ from ganeti.daemons.fencing import PowerFencing
 from ganeti.daemons.master import NODE_DATA_AGE_S, is_locked
 from ganeti.daemons.recovery import Mastership, RecoveryDriver
 from ganeti.daemons.ssconf_push import SsconfPush
+from ganeti.daemons.storage_fencing import StorageFencing
 from ganeti.jobs.queue import JobQueue
 from ganeti.locking.manager import LockManager
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.query.execute import ClusterFacts, QueryExecutor
 from ganeti.query.job_filters import job_rules
 from ganeti.query.live import LiveSource
-from ganeti.recovery.power import PowerResult
+from ganeti.recovery.power import Barred, PowerResult
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.stale_work import StaleWorkFence
 from ganeti.simulation.faulty_store import FaultyStore
@@ -77,6 +78,9 @@ class TracedPower:
         detail = f"{device}: {result.detail} ({seconds:.0f} s)"
         self._trace.add(Kind.POWER_CUT, node, detail)
 
+    def storage_fenced(self, node: str, result: Barred, seconds: float) -> None:
+        """Do nothing: the trace has the state of the node, with the reason."""
+
 
 class SimulatedMaster:
     """What runs on the master's node; `start` begins a mastership, `die` ends it without notice."""
@@ -111,6 +115,7 @@ class SimulatedMaster:
             rpc,
             world.recovery_time,
             power=power,
+            storage=StorageFencing(config, rpc, clock, TracedPower(world)),
             master=Mastership(lease.epoch, self._majority_at),
             queue=lambda: self.queue,
             is_locked=self.is_locked,

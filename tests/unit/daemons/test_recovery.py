@@ -14,6 +14,7 @@ from ganeti.config.transaction import Draft
 from ganeti.daemons.master import is_locked
 from ganeti.daemons.recovery import Mastership, RecoveryDriver
 from ganeti.daemons.recovery_jobs import SOURCE
+from ganeti.daemons.storage_fencing import StorageFencing
 from ganeti.daemons.watched import Watching, is_needed
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
@@ -24,7 +25,7 @@ from ganeti.model.opcodes.moving import OpInstanceFailover
 from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.recovery import FenceMethod, GuestFault, NodeState, Recovery
 from ganeti.recovery.instance import InstanceState
-from ganeti.recovery.power import PowerResult
+from ganeti.recovery.power import Barred, PowerResult
 from ganeti.recovery.times import reset_by
 from ganeti.rpc.headers import UNKNOWN_PROCEDURE
 from ganeti.rpc.procedures.programs import AllocatorOutput
@@ -55,11 +56,23 @@ class Outlet:
 
 
 @dataclass
+class Audit:
+    """The record of attempts to fence by storage."""
+
+    attempts: list[tuple[str, Barred]] = field(default_factory=list)
+
+    def storage_fenced(self, node: str, result: Barred, seconds: float) -> None:
+        assert seconds >= 0
+        self.attempts.append((node, result))
+
+
+@dataclass
 class Cluster:
     """A master with its driver; a new master gets a new driver."""
 
     master: Master
     outlet: Outlet = field(default_factory=Outlet)
+    audit: Audit = field(default_factory=Audit)
     majority_at: float | None = None
     """None: always now."""
     has_voters: bool = True
@@ -75,6 +88,7 @@ class Cluster:
             master.rpc,
             LoopClock(),
             power=self.outlet,
+            storage=StorageFencing(master.config, master.rpc, LoopClock(), self.audit),
             master=Mastership(self.epoch, self._majority_at),
             queue=lambda: master.queue,
             is_locked=lambda name: is_locked(master.locks, name),

@@ -1,19 +1,25 @@
 """The storage of instances refuses a lost node, and accepts it when it has returned; in virtual time over model nodes."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from ganeti.api.audit import MasterAudit
+from ganeti.base.clock import SystemClock
 from ganeti.base.errors import StorageError
 from ganeti.daemons.storage_fencing import StorageFencing
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance import OpInstanceStartup
 from ganeti.model.recovery import FenceMethod, NodeState
+from ganeti.recovery.power import Barred
 from ganeti.rpc.procedures.disks import BarArgs
 from ganeti.rpc.procedures.form import Nothing
+from ganeti.simulation.virtual_time import LoopClock
 from tests.support.units_cluster import Master, World, node_name, succeeded
 from tests.unit.daemons.test_recovery import PROTECTED, THIRD, Cluster, to_second
 from tests.unit.units.opcodes import create
@@ -73,6 +79,10 @@ async def add(cluster: Cluster, name: str, template: str = "ext") -> str:
     return cluster.master.instance(name).uuid
 
 
+def fencing(cluster: Cluster) -> StorageFencing:
+    return StorageFencing(cluster.master.config, cluster.master.rpc, LoopClock(), cluster.audit)
+
+
 def disk_of(cluster: Cluster, name: str) -> str:
     return cluster.master.instance(name).disks[0].uuid
 
@@ -85,6 +95,8 @@ async def test_instance_starts_elsewhere_once_its_storage_refuses_the_lost_node(
     cluster.lose_third(WEB)
     await cluster.fenced()
     assert cluster.outlet.cuts == [THIRD], "its power comes first"
+    ((name, result),) = cluster.audit.attempts
+    assert (name, result.instances) == (node_name(3), (cluster.master.instance(WEB).uuid,))
     row = cluster.master.node(3).recovery
     assert row is not None
     assert (row.by_storage, row.is_off) == (True, False)
@@ -137,8 +149,7 @@ async def test_node_stays_stuck_while_its_storage_does_not_refuse_it(cluster: Cl
 async def test_next_node_is_asked_if_one_does_not_answer(cluster: Cluster) -> None:
     await add(cluster, WEB)
     del cluster.master.rpc.nodes[node_name(1)]
-    fencing = StorageFencing(cluster.master.config, cluster.master.rpc)
-    found = await fencing.bar(THIRD)
+    found = await fencing(cluster).bar(THIRD)
     assert found.instances == (cluster.master.instance(WEB).uuid,)
     assert (shelf(cluster, 1).asked, shelf(cluster, 2).asked) == (0, 1)
     assert shelf(cluster, 3).asked == 0
@@ -148,5 +159,16 @@ async def test_stopped_instance_is_not_at_risk(cluster: Cluster) -> None:
     op = create(WEB, pnode=node_name(3), beparams=PROTECTED, disk_template="ext", start=False,
                 disks=[DiskRequest(size=512, params={"provider": "shelf"})], no_install=True, os_type=None)  # fmt: skip
     succeeded(await cluster.master.run(op))
-    found = await StorageFencing(cluster.master.config, cluster.master.rpc).bar(THIRD)
+    found = await fencing(cluster).bar(THIRD)
     assert (found.instances, found.detail) == ((), f"no protected instance runs on {node_name(3)}")
+
+
+def test_attempt_is_in_the_audit_log(tmp_path: Path) -> None:
+    audit = MasterAudit(tmp_path / "audit", SystemClock())
+    audit.storage_fenced("node3", Barred(("uuid",), "it refuses the writes of node3"), 1.25)
+    audit.storage_fenced("node3", Barred((), "the array is out of reach"), 0.5)
+    records = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    assert [(one["method"], one["path"], one["status"], one["why"]) for one in records] == [
+        ("fence by storage", "node node3", "done", "it refuses the writes of node3"),
+        ("fence by storage", "node node3", "failed", "the array is out of reach"),
+    ]
