@@ -11,11 +11,15 @@ The sums are the SHA-256 of each block of 64 KiB of a disk, one after the other.
 
 import contextlib
 import hashlib
+import itertools
 import os
 import stat
 import struct
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Protocol
 
 from ganeti.base.errors import HostError
@@ -23,7 +27,7 @@ from ganeti.node.backups.ahead import content, read_ahead, wanted
 from ganeti.node.backups.directory import NEW, opened
 from ganeti.node.backups.images import Chain, Extent, ImageWriter, new_image, open_chain
 from ganeti.node.backups.nbd import ALLOCATION, NbdReader, dirty_context
-from ganeti.node.carrier.frames import CHUNK, Piece, Pieces, as_data, buffers, split_zeros
+from ganeti.node.carrier.frames import AHEAD, CHUNK, Piece, Pieces, as_data, split_zeros
 from ganeti.node.carrier.order import ChangesOrder, ImageOrder, PointOrder
 from ganeti.protocols.backup_manifest import Image
 from ganeti.protocols.qcow2 import CLUSTER
@@ -33,6 +37,9 @@ DATA, ZEROS, SAME = 1, 2, 3
 TELL_EVERY = 64 << 20
 SUM_BYTES = 32
 SPARE, LOOK_EVERY_S = 0.05, 1.0
+PART = 1 << 20
+"""Bytes that are read from a disk at once."""
+_PARTS_AHEAD, _DIGESTING = 2, 2
 _ZERO_SUM = hashlib.sha256(bytes(CLUSTER)).digest()
 Span = tuple[int, int, bool]
 """Offset, length, and whether all of it certainly reads as zeros."""
@@ -106,6 +113,48 @@ class SpareSpace:
                 )
 
 
+@dataclass(frozen=True)
+class _Part:
+    """Consecutive bytes of a disk; `data` is unset if all of them certainly read as zeros."""
+
+    offset: int
+    length: int
+    data: memoryview | None = None
+    sums: "Future[bytes] | None" = None
+    """The sums of its blocks, if they were requested."""
+
+
+def _read_ahead(disk: DiskReader, *, sums: bool) -> Generator[_Part, None, None]:
+    """Yield the parts of a disk, which a thread reads some parts ahead; other threads compute the sums.
+
+    Data stays unchanged until AHEAD + 2 more parts were yielded.
+    """
+    reader, workers = ThreadPoolExecutor(1, "reader"), ThreadPoolExecutor(_DIGESTING, "sums")
+    rooms = itertools.cycle([memoryview(bytearray(PART)) for _ in range(AHEAD + 3 + _PARTS_AHEAD)])
+
+    def parts() -> Iterator[_Part]:
+        for offset, length, is_zero in disk.spans():
+            step = TELL_EVERY if is_zero else PART
+            for at in range(offset, offset + length, step):
+                part = min(step, offset + length - at)
+                if is_zero:
+                    yield _Part(at, part)
+                    continue
+                room = next(rooms)[:part]
+                disk.read(at, room)
+                yield _Part(at, part, room, workers.submit(_block_sums, room) if sums else None)
+
+    found = parts()
+    waiting = deque(reader.submit(next, found, None) for _ in range(_PARTS_AHEAD))
+    try:
+        while (one := waiting.popleft().result()) is not None:
+            waiting.append(reader.submit(next, found, None))
+            yield one
+    finally:
+        for pool in (reader, workers):
+            pool.shutdown(cancel_futures=True)
+
+
 class WholeSource:
     """All of a disk as it was at one moment."""
 
@@ -116,17 +165,13 @@ class WholeSource:
         return length
 
     def pieces(self) -> Pieces:
-        rooms = buffers()
-        for offset, length, is_zero in self._disk.spans():
-            step = TELL_EVERY if is_zero else CHUNK
-            for at in range(offset, offset + length, step):
-                part = min(step, offset + length - at)
-                if is_zero:
-                    yield part, b""
+        with contextlib.closing(_read_ahead(self._disk, sums=False)) as parts:
+            for one in parts:
+                if one.data is None:
+                    yield one.length, b""
                 else:
-                    room = next(rooms)[:part]
-                    self._disk.read(at, room)
-                    yield from split_zeros(room)
+                    for at in range(0, one.length, CHUNK):
+                        yield from split_zeros(one.data[at : at + CHUNK])
                 self._spare.check()
 
     def finish(self) -> None:
@@ -150,64 +195,65 @@ class ChangesSource:
         return self._examined
 
     def pieces(self) -> Pieces:
-        rooms = buffers()
-        for offset, length, is_zero in self._disk.spans():
-            for at in range(offset, offset + length, CHUNK):
-                part = min(CHUNK, offset + length - at)
-                if is_zero:
-                    yield from self._zeros(at, part)
-                else:
-                    room = next(rooms)[:part]
-                    self._disk.read(at, room)
-                    yield from self._data(at, room)
-                self._examined = at + part
+        with contextlib.closing(_read_ahead(self._disk, sums=self._sums is not None)) as parts:
+            for one in parts:
+                yield from self._zeros(one) if one.data is None else self._data(one, one.data)
+                self._examined = one.offset + one.length
                 self._spare.check()
                 if self._examined - self._told >= TELL_EVERY:
                     yield 0, RECORD.pack(SAME, self._told, self._examined - self._told)
                     self._told = self._examined
 
-    def _zeros(self, offset: int, length: int) -> Pieces:
+    def _zeros(self, one: _Part) -> Pieces:
         """Yield the blocks that were not zeros before."""
         if self._sums is None:
             return
-        known = _sums_at(self._sums, offset, length)
-        if known == _ZERO_SUM * (length // CLUSTER):
+        known = _sums_at(self._sums, one.offset, one.length)
+        if known == _ZERO_SUM * (one.length // CLUSTER):
             return
-        for at in range(0, length, CLUSTER):
+        for at in range(0, one.length, CLUSTER):
             if _sum_of(known, at) != _ZERO_SUM:
-                yield 0, RECORD.pack(ZEROS, offset + at, CLUSTER)
+                yield 0, RECORD.pack(ZEROS, one.offset + at, CLUSTER)
 
-    def _data(self, offset: int, room: memoryview) -> Pieces:
+    def _data(self, one: _Part, room: memoryview) -> Pieces:
         """Yield the blocks that have changed, as runs."""
-        known = None if self._sums is None else _sums_at(self._sums, offset, len(room))
-        for zeros, data in _changed(room, known):
+        known = sums = b""
+        if self._sums is not None and one.sums is not None:
+            known, sums = _sums_at(self._sums, one.offset, one.length), one.sums.result()
+            if known == sums:
+                return
+        for zeros, data in _changed(room, known, sums):
             begin, length = data
             if zeros:
                 if self._keeps_zeros:
-                    yield 0, RECORD.pack(ZEROS, offset + begin, length)
+                    yield 0, RECORD.pack(ZEROS, one.offset + begin, length)
             else:
-                yield 0, RECORD.pack(DATA, offset + begin, length)
-                yield 0, room[begin : begin + length]
+                yield 0, RECORD.pack(DATA, one.offset + begin, length)
+                for at in range(begin, begin + length, CHUNK):
+                    yield 0, room[at : min(at + CHUNK, begin + length)]
 
     def finish(self) -> None:
         """Everything was read, otherwise an error was raised."""
 
 
-def _changed(room: memoryview, known: bytes | None) -> Iterator[tuple[bool, tuple[int, int]]]:
-    """Yield the runs of changed blocks: whether they are zeros, begin and length."""
+def _block_sums(room: memoryview) -> bytes:
+    """Return the SHA-256 of each block."""
+    sums = bytearray()
+    for zeros, data in split_zeros(room):
+        sums += _ZERO_SUM * (zeros // CLUSTER)
+        for at in range(0, len(data), CLUSTER):
+            sums += hashlib.sha256(data[at : at + CLUSTER]).digest()
+    return bytes(sums)
+
+
+def _changed(room: memoryview, known: bytes, sums: bytes) -> Iterator[tuple[bool, tuple[int, int]]]:
+    """Yield the runs of changed blocks: whether they are zeros, begin and length. Without `known`, all have changed."""
     at = 0
     for zeros, data in split_zeros(room):
         length = zeros or len(data)
         begin: int | None = None
         for block in range(at, at + length, CLUSTER):
-            if known is None:
-                changed = True
-            elif zeros:
-                changed = _sum_of(known, block) != _ZERO_SUM
-            else:
-                changed = hashlib.sha256(room[block : block + CLUSTER]).digest() != _sum_of(
-                    known, block
-                )
+            changed = not known or _sum_of(known, block) != _sum_of(sums, block)
             if changed and begin is None:
                 begin = block
             elif not changed and begin is not None:
