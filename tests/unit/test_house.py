@@ -223,6 +223,7 @@ CLUSTER_PARAMS_ELSEWHERE = {
     "bootstrap/init.py": "where there are user ids for guests, guests have them; whose they are already",
     "bootstrap/takeover.py": "whose the user ids are already",
     "bootstrap/join.py": "facts that a node reads from ssconf",
+    "bootstrap/membership.py": "facts that a joining node gets from ssconf",
     "cli/gnt_cluster.py": "hypervisor parameters are shown of enabled ones; collectors with their intervals",
     "cli/gnt_instance/batch.py": "asks whether there is an allocator",
     "cli/gnt_os.py": "shows and changes what the cluster has for one OS",

@@ -29,6 +29,7 @@ from ganeti.bootstrap.membership import (
     check_not_member,
     make_directories,
     make_storage_directories,
+    remove_made,
     write_identity,
 )
 from ganeti.bootstrap.renew_files import make_first_files
@@ -129,7 +130,7 @@ Step = Callable[[InitContext], Awaitable[None]]
 async def make_node_directories(new: InitContext) -> None:
     """Create the directories of the daemons, and those of file-based disks."""
     made = list[Path]()
-    new.undo.callback(_remove_directories, made)
+    new.undo.callback(remove_made, made)
     make_directories(new.paths, made)
     make_storage_directories(new.paths, *new.directories, made)
 
@@ -415,11 +416,3 @@ def first_cluster(options: InitOptions, uuid: str, master: NodeUuid, now: float)
     op: OpClusterSetParams = wire.convert(params, OpClusterSetParams, what="options")
     check_cluster_request(op)
     return msgspec.structs.replace(cluster, **changed_cluster(cluster, op))
-
-
-def _remove_directories(made: list[Path]) -> None:
-    for directory in made:
-        try:
-            directory.rmdir()
-        except OSError:
-            continue  # it is not empty; logs with the reason of a failure remain

@@ -1,5 +1,6 @@
 """Records on a node that it belongs to a cluster, completely or not at all."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,14 +62,17 @@ def check_admission(admission: Admission, name: str, key: bytes) -> None:
 
 def install(paths: Paths, admission: Admission, key: bytes) -> None:
     """Make this node a member; on any error nothing of it remains."""
-    before = prepared(paths)
+    before, made = prepared(paths), list[Path]()
     try:
         write_identity(paths, key, admission.certificate.encode(), admission.authority.encode())
         ssconf.write_set(paths, admission.ssconf_position, admission.ssconf)
         allow_storage(paths, admission.file_storage_paths)
+        # The shared one is made by whoever mounts it: an empty directory would look like the share.
+        make_storage_directories(paths, admission.ssconf.get("file_storage_dir", ""), "", made)
         _join_register(paths, admission)
     except BaseException as err:
         forget_cluster(paths, keep=before)
+        remove_made(made)
         if isinstance(err, OSError):
             raise HostError(f"cannot write {err.filename}: {err.strerror}") from err
         raise
@@ -109,6 +113,13 @@ def make_storage_directories(
         _make(paths.below(file_dir), 0o755, made)
     if shared_dir:
         _make(Path(shared_dir), 0o755, made)
+
+
+def remove_made(made: Sequence[Path]) -> None:
+    """Remove new directories, innermost first; one that is used meanwhile stays."""
+    for directory in made:
+        with contextlib.suppress(OSError):
+            directory.rmdir()
 
 
 def _make(directory: Path, mode: int, made: list[Path]) -> None:

@@ -48,7 +48,7 @@ ADMISSION = Admission(
     epoch=4,
     master_uuid=MASTER,
     ssconf_position=17,
-    ssconf={"cluster_name": "c.example"},
+    ssconf={"cluster_name": "c.example", "file_storage_dir": "/srv/ganeti/file-storage"},
     file_storage_paths=["/srv/ganeti/file-storage"],
 )
 
@@ -71,6 +71,7 @@ def test_a_node_that_was_admitted_has_everything_a_member_needs(paths: Paths) ->
     assert (register.cluster_uuid, *vars_of(register.promised)) == (CLUSTER, 4, MASTER)
     assert ssconf.current_position(paths) == 17
     assert "/srv/ganeti/file-storage\n" in paths.file_storage_paths.read_text()
+    assert paths.below("/srv/ganeti/file-storage").is_dir()
     with pytest.raises(PrereqError, match="belongs to a cluster already"):
         check_not_member(paths, "do something")
 
@@ -100,7 +101,9 @@ def test_an_admission_that_makes_no_member_is_refused(changes: dict[str, object]
         check_admission(msgspec.structs.replace(ADMISSION, **changes), NAME, KEY)
 
 
-@pytest.mark.parametrize("step", ["write_identity", "allow_storage", "_join_register"])
+@pytest.mark.parametrize(
+    "step", ["write_identity", "allow_storage", "make_storage_directories", "_join_register"]
+)
 @pytest.mark.parametrize("is_own_list", [False, True])
 def test_a_failed_step_leaves_no_member_behind(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, step: str, is_own_list: bool
@@ -119,6 +122,7 @@ def test_a_failed_step_leaves_no_member_behind(
     assert not is_member(paths)
     assert list(paths.data.iterdir()) == []
     assert paths.file_storage_paths.exists() == is_own_list
+    assert not paths.below("/srv").exists()
 
 
 def test_bad_ssconf_names_from_a_master_are_refused_and_leave_nothing(paths: Paths) -> None:
@@ -152,7 +156,7 @@ def test_forgetting_a_cluster_may_be_repeated_and_keeps_disks_and_logs(paths: Pa
     paths.state.with_name("state.db-wal").write_bytes(b"x")
     paths.tasks.mkdir()
     disk = paths.below("/srv/disk")
-    disk.parent.mkdir()
+    disk.parent.mkdir(exist_ok=True)
     disk.write_bytes(b"x")
     (paths.log / "node-daemon.log").write_text("x")
     for _ in range(2):
