@@ -8,6 +8,8 @@ full one.
 image and synced, over those of all its blocks; `incremental_bytes_ratio`: the same of bytes.
 `guest_write_latency_ratio`: the mean time of a write of 64 KiB by QEMU's device over all of a backup's reading, over
 that without one. Each write is the first one to its block, the slowest kind.
+`live_restore_boot_s`: seconds until a guest that a live restore starts above a backup on another node is ready;
+`live_restore_boot_ratio`: over those of its ordinary start; the fastest of some of each, in turns.
 """
 
 import argparse
@@ -42,8 +44,15 @@ from ganeti.node.backups.ends import ImageSink, open_changes
 from ganeti.node.carrier.order import ChangesOrder, ImageOrder
 from ganeti.protocols.backup_manifest import image_file
 from ganeti.vcluster.layout import VirtualCluster
-from tests.support.kvm_nodes import Node
-from tests.support.tiny_guest import build_tiny_guest, tiny_instance
+from tests.support.kvm_nodes import READY, Node
+from tests.support.live_restores import on_backed_disk, restorable
+from tests.support.tiny_guest import (
+    build_tiny_guest,
+    install,
+    make_disk,
+    tiny_instance,
+    wait_for_text,
+)
 
 MIB, BLOCK = 1024 * 1024, 64 * 1024
 CHANGED = 0.01
@@ -234,6 +243,38 @@ async def _figures(guest: Guest, directory: Path, size: int) -> dict[str, float]
     }
 
 
+async def boots(directory: Path, rounds: int) -> dict[str, float]:
+    """The time of a boot above a backup, and of an ordinary one."""
+    guest, taken = build_tiny_guest(), {"live": list[float](), "own": list[float]()}
+    for number in range(rounds):
+        nodes = [_node(directory / f"{number}{name}") for name in "ab"]
+        instance = on_backed_disk(tiny_instance(guest))
+        disk = make_disk(directory / f"{number}a" / "disk")
+        install(guest, disk, instance.name)
+        for what, real in (("own", disk), ("live", make_disk(directory / f"{number}b" / "disk"))):
+            live = restorable(nodes, instance, disk, real) if what == "live" else None
+            begun = time.perf_counter()
+            if live is None:
+                await nodes[0].driver.start(instance, [str(real)])
+            else:
+                await live.begin()
+            await wait_for_text(nodes[0].console(instance), READY)
+            taken[what].append(time.perf_counter() - begun)
+            await (live.close() if live else nodes[0].driver.stop(instance, 0))
+            nodes[0].console(instance).unlink(missing_ok=True)
+    return {
+        "own_boot_s": round(min(taken["own"]), 2),
+        "live_restore_boot_s": round(min(taken["live"]), 2),
+        "live_restore_boot_ratio": round(min(taken["live"]) / min(taken["own"]), 2),
+    }
+
+
+def _node(directory: Path) -> Node:
+    paths = Paths(directory)
+    paths.kvm.mkdir(parents=True)
+    return Node(paths, KvmHypervisor(paths, run))
+
+
 def main() -> None:
     """Print the figures as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -242,6 +283,9 @@ def main() -> None:
     size, rounds = (256, 1) if quick else (2048, 2)
     with tempfile.TemporaryDirectory(prefix="gnt-", dir="/var/tmp") as name:
         live = asyncio.run(running(*prepared(Path(name), size), size * MIB))
+    with tempfile.TemporaryDirectory(prefix="gnt-", dir="/var/tmp") as name:
+        Path(name).chmod(0o711)
+        live |= asyncio.run(boots(Path(name), 1 + rounds))
     figures = {"size_mib": size, **backups(size, rounds), **live}
     print(json.dumps({**figures, "sync_ms": sync_ms(Path.cwd()), "spin_ms": spin_ms()}))
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import HostError
+from ganeti.base.errors import HostError, HypervisorError
 from ganeti.model.names import Consistency, ProofState
 from ganeti.protocols.backup_proof import Judgement
 from ganeti.rpc.procedures.backups import (
@@ -23,9 +23,20 @@ from ganeti.rpc.procedures.backups import (
     PrunePoints,
     TargetInfo,
 )
+from ganeti.rpc.procedures.disk_moves import DiskMoveArgs, DiskMoveSwitched
 from ganeti.rpc.procedures.drills import DrillArgs, DrillResult
 from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.live_restores import (
+    LiveEndArgs,
+    LiveEnded,
+    LiveServerArgs,
+    LiveStartArgs,
+    LiveStarted,
+    Served,
+    ServePointArgs,
+)
 from ganeti.rpc.procedures.streams import ReceiveArgs, SendArgs
+from ganeti.simulation.nodes.state import STREAM_PORT, Guest
 from ganeti.simulation.nodes.storage import path_of
 from tests.support.export_nodes import MIB, ExportNode
 from tests.support.units_cluster import World
@@ -57,6 +68,10 @@ class BackupNode(ExportNode):
     unrecorded: str = ""
     drills: list[DrillArgs] = field(default_factory=list)
     space: int = 100_000
+    served: dict[str, ServePointArgs] = field(default_factory=dict)
+    """Token of a live restore -> the backup that is served for it."""
+    overlays: dict[str, dict[str, str]] = field(default_factory=dict)
+    """UUID of a guest above a backup -> the content of its disks by their UUIDs."""
 
     def on_backup_list(self, args: Nothing) -> BackupListing:
         found = [one.info for stored in self.points.values() for one in stored]
@@ -140,6 +155,68 @@ class BackupNode(ExportNode):
             accelerator="tcg",
             unrecorded=self.unrecorded,
         )
+
+    # --- live restores ---
+
+    def on_live_serve(self, args: ServePointArgs) -> Served:
+        self.stored(args, args.point)
+        if args.address and args.key_name not in self.keys:
+            raise HostError("no such key")
+        self.served[args.token] = args
+        return Served(port=STREAM_PORT if args.address else 0)
+
+    def on_live_serve_end(self, args: LiveServerArgs) -> Nothing:
+        self.served.pop(args.token, None)
+        return Nothing()
+
+    def on_live_start(self, args: LiveStartArgs) -> LiveStarted:
+        self._check_may_start()
+        instance = args.instance
+        move = self.disk_moves.get(instance.uuid)
+        if move is not None and move.token == args.token and move.is_moved:
+            return LiveStarted(is_moved=True)
+        if args.address and args.key_name not in self.keys:
+            raise HostError("no such key")
+        if not args.address and args.token not in self.served:
+            raise HostError("nothing is served here")
+        if self.refuses_start:
+            raise HypervisorError(self.refuses_start)
+        written = {disk.uuid: "backup" for disk in instance.disks}
+        self.overlays.setdefault(instance.uuid, written)
+        if instance.uuid not in self.guests:
+            self.guests[instance.uuid] = Guest(instance)
+        return LiveStarted(is_moved=False)
+
+    def on_live_end(self, args: LiveEndArgs) -> LiveEnded:
+        uuid = args.instance.uuid
+        if uuid not in self.overlays:
+            return LiveEnded()
+        if args.keep_used:
+            return LiveEnded(is_kept=True)
+        move = self.disk_moves.get(uuid)
+        is_moved = move is not None and move.token == args.token and move.is_moved
+        if uuid in self.guests and not is_moved:
+            raise HostError("the guest uses them")
+        del self.overlays[uuid]
+        return LiveEnded()
+
+    def guest_writes(self, uuid: str, text: str) -> None:
+        """Let a guest write to all its disks, wherever they are."""
+        guest, move = self.guests[uuid], self.disk_moves.get(uuid)
+        if uuid in self.overlays and not (move and move.is_moved):
+            self.overlays[uuid] = dict.fromkeys(self.overlays[uuid], text)
+        else:
+            for disk in guest.spec.disks:
+                self._place(disk).contents[path_of(disk)] = text
+
+    def on_disk_move_switch(self, args: DiskMoveArgs) -> DiskMoveSwitched:
+        move, above = self.disk_moves.get(args.instance.uuid), self.overlays.get(args.instance.uuid)
+        was_moved = move is not None and move.is_moved
+        found = super().on_disk_move_switch(args)
+        if above is not None and not was_moved:
+            for disk in args.instance.disks:
+                self._place(disk).contents[path_of(disk)] = above[disk.uuid]
+        return found
 
     # --- moments ---
 

@@ -1767,6 +1767,8 @@ class Operations(abc.ABC):
         node: str | None = None,
         target: str | None = None,
         disk: int | None = None,
+        live: bool | None = None,
+        bandwidth: int | None = None,
         dry_run: bool | None = None,
         reason: str | None = None,
         idempotency_key: str | None = None,
@@ -1779,6 +1781,8 @@ class Operations(abc.ABC):
             node: node with the backups; default: the only one that has some of the instance
             target: directory for backups on that node; default: the one in use, or /srv/ganeti/backup
             disk: restore only the disk with this number; default: all
+            live: start the instance at once, and restore its disks while it runs
+            bandwidth: limit of the transferred data in MiB/s, with --live for each disk; 0 (the default): none
             dry_run: check only, and change nothing
             reason: reason, stored with the job
         """
@@ -1795,6 +1799,8 @@ class Operations(abc.ABC):
                     "node": node,
                     "target": target,
                     "disk": disk,
+                    "live": live,
+                    "bandwidth": bandwidth,
                 }
             ),
             key=idempotency_key,

@@ -217,7 +217,7 @@ def _lifetime_of_list(path: Path) -> Lifetime:
 
 
 def _of_guests(paths: Paths) -> Iterator[NodeFile]:
-    for path in (paths.uefi_variables, paths.tpm_states, paths.exports):
+    for path in (paths.uefi_variables, paths.tpm_states, paths.exports, paths.live_restores):
         yield NodeFile(path, Lifetime.GUESTS)
     for path in (paths.left_clusters, paths.upstream):
         yield NodeFile(path, Lifetime.COPIES)

@@ -337,6 +337,14 @@ class Paths(NamedTuple):
         return self.disk_moves / f"{instance_uuid}.json"
 
     @property
+    def live_restores(self) -> Path:
+        """Return the directory for what guests write before their restored disks are complete, one for each."""
+        return self.data / "live-restores"
+
+    def live_restore(self, instance_uuid: str) -> Path:
+        return self.live_restores / instance_uuid
+
+    @property
     def kvm_tls(self) -> Path:
         """Return the certificates and keys of QEMU processes, while these read them."""
         return self.run / "kvm-tls"

@@ -12,6 +12,7 @@ from pathlib import Path
 from ganeti.hypervisor.disk_moves import MovesDisks
 from ganeti.hypervisor.drills import BootsDrills
 from ganeti.hypervisor.hotplug import Hotplug
+from ganeti.hypervisor.live_restores import StartsAbove
 from ganeti.model.figures import Reading
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.model.names import Consistency
@@ -263,6 +264,7 @@ class Options:
     holding: HoldsGuests | None = None
     moments: ShowsMoments | None = None
     disk_moves: MovesDisks | None = None
+    live_restores: StartsAbove | None = None
     drills: BootsDrills | None = None
     faults: NoticesFaults | None = None
     figures: MeasuresGuests | None = None

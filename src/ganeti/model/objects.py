@@ -233,11 +233,26 @@ class Nic(msgspec.Struct, frozen=True, kw_only=True):
     nicparams: Params = {}
 
 
+class LiveRestore(msgspec.Struct, frozen=True, kw_only=True):
+    """A guest that runs above a backup while its disks are restored; only its node has what it has written since."""
+
+    node: str
+    """UUID of the node with the backup."""
+    target: str
+    """The directory on that node."""
+    point: str
+    """The name of the backup."""
+    token: str
+    """The name of this restore on the nodes."""
+
+
 class UnfinishedRestore(msgspec.Struct, frozen=True, kw_only=True):
     """A restore from a backup: its name, and the number of the only disk, if it is one."""
 
     point: str
     disk: int | None = None
+    live: LiveRestore | None = None
+    """None if the disks may be a mixture of two contents."""
 
 
 class DiskSwitch(msgspec.Struct, frozen=True, kw_only=True):

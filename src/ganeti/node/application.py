@@ -47,7 +47,7 @@ from ganeti.node import (
     uids,
 )
 from ganeti.node.backups import calls as backups
-from ganeti.node.backups import drills, moments
+from ganeti.node.backups import drills, live, moments
 from ganeti.node.carrier.keys import TransferKeys
 from ganeti.node.commands import NodeCommands
 from ganeti.node.export_directory import ExportDirectories
@@ -225,6 +225,10 @@ def _handlers(
         backups.handlers(paths, tasks),
         moments.handlers(drivers, locks),
         drills.handlers(paths, tasks, drivers),
+        starting_nothing(
+            live.handlers(live.LiveRestores(paths, tasks, drivers, disks, locks, keys)),
+            partial(is_marked_offline, paths),
+        ),
         images.handlers(paths, tasks, exported.exports),
         image_store.handlers(paths, tasks, exported.images),
         streams.handlers(carried),

@@ -12,9 +12,10 @@ from ganeti.base.errors import ErrorCode, GanetiError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.instances import INSTANCE_REBOOT, INSTANCE_START
+from ganeti.rpc.procedures.live_restores import LIVE_START
 from ganeti.rpc.procedures.migration import MIGRATION_ACCEPT
 
-STARTS = (INSTANCE_START.name, INSTANCE_REBOOT.name, MIGRATION_ACCEPT.name)
+STARTS = (INSTANCE_START.name, INSTANCE_REBOOT.name, MIGRATION_ACCEPT.name, LIVE_START.name)
 
 
 def is_marked_offline(paths: Paths) -> bool:

@@ -74,6 +74,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     started: float
     epoch: int = 0
     instance: str = ""
+    serves: bool = False
     refused: bool = False
     """The task was ended before it began, and can no longer begin."""
 
@@ -102,6 +103,8 @@ class Program:
 
     Callers may come before it listens.
     """
+    serves: bool = False
+    """True if it only reads for others, and is ended by a request: it does not end with the work of its master."""
 
 
 def open_port(address: str, port_file: Path) -> socket.socket:
@@ -213,11 +216,11 @@ class Tasks:
         return sorted(record.key for record, files in self._records() if is_locked(files.lock))
 
     def origins(self) -> dict[str, TaskOrigin]:
-        """Return the running tasks by key, with their origins."""
+        """Return the running tasks by key, with their origins; without those that only serve others."""
         return {
             record.key: TaskOrigin(record.epoch, record.instance)
             for record, files in self._records()
-            if is_locked(files.lock)
+            if not record.serves and is_locked(files.lock)
         }
 
     async def end(self, key: str) -> bool:
@@ -303,6 +306,7 @@ class Tasks:
             started=self._clock.time(),
             epoch=origin.epoch,
             instance=origin.instance,
+            serves=program.serves,
         )
 
     def _is_begun(self, files: _Files, key: str, digest: str) -> bool:

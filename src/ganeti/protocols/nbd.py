@@ -74,9 +74,12 @@ class ChunkKind(IntEnum):
     HOLE = 2
     STATUS = 5
     ERROR = 1 << 15
+    FAILED = ERROR + 1
 
 
 CHUNK_DONE = 1
 """Flag of the last chunk."""
+ONE_EXTENT = 1 << 3
+"""Flag of a request for the status of a disk: answer about one part only."""
 EPERM, EIO, EINVAL = 1, 5, 22
 """Errors of simple replies: Linux's numbers, on every system."""

@@ -44,7 +44,7 @@ def test_leaving_a_cluster_leaves_only_what_has_another_lifetime(tmp_path: Path)
     forget_cluster(paths)
     assert existing(paths, Lifetime.CLUSTER) == []
     assert {path.name for path in paths.data.iterdir()} == {
-        "left-cluster-1", "original", "tpm", "uefi",
+        "left-cluster-1", "live-restores", "original", "tpm", "uefi",
     }  # fmt: skip
 
 

@@ -69,6 +69,9 @@ class DiskBackend:
     writethrough: bool = False
     remote: Mapping[str, Any] | None = None
     """A disk that QEMU reads by a driver of its own: the driver's name and options; then `path` is for people."""
+    above: Mapping[str, Any] | None = None
+    """The guest is above a backup (`live_restores.py`): the driver and the options of the only node. The guest stops at
+    an error of the disk, and does not see it."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +210,7 @@ def _disks(instance: InstanceSpec, resolved: Resolved) -> list[str]:
     if resolved.hvparams["cdrom_disk_type"] == "scsi":
         words += ["-device", option("virtio-scsi-pci", id="scsi-cd")]
     for disk, backend in zip(instance.disks, resolved.disks, strict=True):
-        for node in backend_nodes(disk, backend, resolved.hvparams):
+        for node in start_nodes(disk, backend, resolved.hvparams):
             words += ["-blockdev", option(**_flat(node))]
         slot = resolved.slots.get(disk.uuid, disk.index)
         pairs = disk_device(disk, backend, resolved.hvparams, resolved.machine, slot)
@@ -215,6 +218,13 @@ def _disks(instance: InstanceSpec, resolved: Resolved) -> list[str]:
             pairs["bootindex"] = disk.index + 1
         words += ["-device", device_option(pairs)]
     return words
+
+
+def start_nodes(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> list[dict[str, Any]]:
+    """Return the nodes of a disk for the start of a guest, the lowest first."""
+    if backend.above is None:
+        return backend_nodes(disk, backend, hvparams)
+    return [{**backend.above, "node-name": node_name("above", disk)}]
 
 
 def backend_nodes(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> list[dict[str, Any]]:
@@ -264,9 +274,10 @@ def disk_device(
     pairs: dict[str, Any] = {
         "driver": _DISK_DRIVERS[kind],
         "id": device_id("disk", disk.uuid),
-        "drive": node_name("disk", disk),
+        "drive": node_name("above" if backend.above else "disk", disk),
         "serial": disk.uuid[:_SERIAL_LIMIT],
         "write-cache": "off" if backend.writethrough else "on",
+        **({"rerror": "stop", "werror": "stop"} if backend.above else {}),
     }
     if kind == "ide":
         return pairs | ide_address(disk.index, machine)
@@ -337,6 +348,6 @@ def _flat(node: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten nested values into names with dots, as on a command line."""
     flat: dict[str, Any] = {}
     for name, value in node.items():
-        inner = value.items() if isinstance(value, dict) else None
+        inner = _flat(value).items() if isinstance(value, dict) else None
         flat |= {f"{name}.{key}": one for key, one in inner} if inner else {name: value}
     return flat

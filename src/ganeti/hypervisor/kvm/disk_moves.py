@@ -8,6 +8,15 @@
 The guest writes to its old disk alone until both are the same. Then it is paused: the mirrors end, the new storage is
 synced, `disk-X` is put on top of `next-X`, and a record says so durably. Only then it continues. So at every moment the
 record says which storage has the last writes. The next move goes the other way, from `next-X` to `file-X`.
+
+A guest above a backup (`live_restores.py`) moves to a real disk in the same way:
+
+    device -> above-X, the overlay and the backup
+                  | mirror
+                  v
+              disk-X (raw) -> file-X, the real disk
+
+At the switch its device gets `disk-X`.
 """
 
 import asyncio
@@ -30,6 +39,7 @@ from ganeti.hypervisor.kvm.disks import opened, resolve_disks, without_host_cach
 from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
 from ganeti.hypervisor.kvm.holding import Holding
 from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone
+from ganeti.hypervisor.kvm.pci_slots import device_id
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.rpc.procedures.disk_moves import DiskMoveStatus
 
@@ -38,8 +48,10 @@ BUFFER_BYTES = 4 * 1024 * 1024
 PAUSE_LIMIT_S = 60.0
 """The longest pause of a guest whose daemon dies."""
 MIB = 1024 * 1024
-_FDSET_BASES = (0x48000, 0x49000)
+_FDSET_BASES = (0x48000, 0x49000, 0x48000)
 """Sets of descriptors for the lower nodes of disks, by their names, and numbered by slots."""
+ABOVE = 2
+"""The side of a disk whose guest is above a backup."""
 CLOSE_S, LOOK_EVERY_S = 10.0, 0.05
 """The time for QEMU to close a disk that nothing uses."""
 
@@ -87,7 +99,7 @@ class KvmDiskMoves(MovesDisks):
                     return
                 guest = await self.put_right(guest)
             nodes = await _nodes(guest)
-            sides = tuple(1 - _only_side(disk, nodes) for disk in disks)
+            sides = tuple(_new_side(disk, nodes) for disk in disks)
             new = DiskMove(token=token, disks=tuple(disks), paths=tuple(paths), sides=sides)
             # Before QEMU has anything of it: the next daemon finds it.
             self.records.write(instance.uuid, new)
@@ -112,22 +124,29 @@ class KvmDiskMoves(MovesDisks):
     async def _begin(self, guest: Guest, move: DiskMove, bandwidth_mib_s: int) -> None:
         for disk, path, side in zip(move.disks, move.paths, move.sides, strict=True):
             backend = _backend(guest, disk, path)
-            fdset, lower = _fdset(guest, disk, side), _lower(guest, disk, side, backend)
-            # The guest's own syncs would wait for a copy in the host's cache.
-            lower["cache"] = {**lower["cache"], "direct": without_host_cache(backend).direct}
+            fdset, (lower, upper) = (
+                _fdset(guest, disk, side),
+                _new_nodes(guest, disk, side, backend),
+            )
+            if side != ABOVE:
+                # The guest's own syncs would wait for a copy in the host's cache.
+                lower["cache"] = {**lower["cache"], "direct": without_host_cache(backend).direct}
             if backend.remote is None:
                 with opened(backend.path, read_only=False) as file:
                     commands = [("add-fd", {"fdset-id": fdset}), ("blockdev-add", lower)]
                     await guest.ask.with_files([file], commands)
             else:
                 await guest.ask("blockdev-add", lower)
+            if side == ABOVE:
+                await guest.ask("blockdev-add", upper)
         await _check_sizes(guest, move)
         for disk, side in zip(move.disks, move.sides, strict=True):
             await mirror.start(
                 guest.ask,
                 disk,
-                file_nodes(disk)[side],
+                _target(disk, side),
                 bandwidth_mib_s,
+                source=_source(disk, side),
                 buffer_bytes=BUFFER_BYTES,
             )
 
@@ -201,6 +220,9 @@ class KvmDiskMoves(MovesDisks):
         await mirror.end_all(guest.ask, move.disks)
         guest = await self._follow(guest)
         for disk, side in zip(move.disks, move.sides, strict=True):
+            if side == ABOVE:
+                await _close_one(guest, disk, is_moved=move.is_moved)
+                continue
             unused = 1 - side if move.is_moved else side
             await _close(guest, disk, unused)
         return guest
@@ -221,13 +243,19 @@ class KvmDiskMoves(MovesDisks):
         nodes, hvparams = await _nodes(guest), complete(guest.instance.hvparams)
         options, both = list[dict[str, Any]](), list[DiskSpec]()
         for disk, path, side in zip(move.disks, move.paths, move.sides, strict=True):
+            if side == ABOVE:
+                if {node_name("disk", disk), _source(disk, side)} <= nodes.keys():
+                    await _change_device(guest, disk, is_new=is_new)
+                    both.append(disk)
+                continue
             names = file_nodes(disk)
             if not set(names) <= nodes.keys():
                 continue  # it was closed, or the guest has been restarted since
             if is_new and (backend := _backend(guest, disk, path)).direct != _is_direct(
                 nodes[names[side]]
             ):
-                options.append(_lower(guest, disk, side, backend))  # the guest's own cache mode
+                lower, _ = _new_nodes(guest, disk, side, backend)
+                options.append(lower)  # the guest's own cache mode
             upper = nodes[node_name("disk", disk)]
             same = DiskBackend(path="", is_block=False, direct=_is_direct(upper))
             option = backend_nodes(disk, same, hvparams)[1]
@@ -254,17 +282,49 @@ def _is_direct(node: Mapping[str, Any]) -> bool:
     return bool(node["cache"]["direct"])
 
 
-def _lower(guest: Guest, disk: DiskSpec, side: int, backend: DiskBackend) -> dict[str, Any]:
-    """Return the lower node of a new disk, which QEMU opens by a descriptor."""
+def _new_nodes(
+    guest: Guest, disk: DiskSpec, side: int, backend: DiskBackend
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the lower node of a new disk, which QEMU opens by a descriptor, and the node above it."""
     place = dataclasses.replace(backend, path=f"/dev/fdset/{_fdset(guest, disk, side)}")
-    options = backend_nodes(disk, place, complete(guest.instance.hvparams))[0]
-    return {**options, "node-name": file_nodes(disk)[side]}
+    lower, upper = backend_nodes(disk, place, complete(guest.instance.hvparams))
+    return {**lower, "node-name": _lower(disk, side)}, upper
 
 
 async def _nodes(guest: Guest) -> dict[str, dict[str, Any]]:
     """Return QEMU's block nodes by name."""
     found = await guest.ask("query-named-block-nodes", {"flat": True})
     return {str(one["node-name"]): one for one in found}
+
+
+def _new_side(disk: DiskSpec, nodes: Mapping[str, object]) -> int:
+    """Return which name the new storage of a disk gets."""
+    return ABOVE if _source(disk, ABOVE) in nodes else 1 - _only_side(disk, nodes)
+
+
+def _lower(disk: DiskSpec, side: int) -> str:
+    """Return the node of the new storage."""
+    return node_name("file", disk) if side == ABOVE else file_nodes(disk)[side]
+
+
+def _target(disk: DiskSpec, side: int) -> str:
+    """Return the node to which a disk is copied."""
+    return node_name("disk", disk) if side == ABOVE else _lower(disk, side)
+
+
+def _source(disk: DiskSpec, side: int) -> str:
+    """Return the node that the guest uses."""
+    return node_name("above" if side == ABOVE else "disk", disk)
+
+
+async def _change_device(guest: Guest, disk: DiskSpec, *, is_new: bool) -> None:
+    """Let the guest's device use its own disk, or the backup and what is above it."""
+    path = f"/machine/peripheral/{device_id('disk', disk.uuid)}"
+    node = node_name("disk" if is_new else "above", disk)
+    drive = {"path": path, "property": "drive"}
+    # QEMU 7.2 aborts if a device gets the node that it has.
+    if await guest.ask("qom-get", drive) != node:
+        await guest.ask("qom-set", {**drive, "value": node})
 
 
 def _only_side(disk: DiskSpec, nodes: Mapping[str, object]) -> int:
@@ -289,7 +349,7 @@ async def _check_sizes(guest: Guest, move: DiskMove) -> None:
     for disk, side in zip(move.disks, move.sides, strict=True):
         new, old = (
             int(nodes[name]["image"]["virtual-size"])
-            for name in (file_nodes(disk)[side], node_name("disk", disk))
+            for name in (_target(disk, side), _source(disk, side))
         )
         if new != old:
             raise HypervisorError(
@@ -301,17 +361,42 @@ async def _check_sizes(guest: Guest, move: DiskMove) -> None:
 
 async def _close(guest: Guest, disk: DiskSpec, side: int) -> None:
     """Let QEMU close one of the two lower nodes of a disk, which nothing uses; HypervisorError."""
-    name, loop = file_nodes(disk)[side], asyncio.get_running_loop()
+    nodes = await _nodes(guest)
+    if set(file_nodes(disk)) <= nodes.keys():  # otherwise the guest was restarted with another disk
+        await _delete(guest, file_nodes(disk)[side])
+        await _forget_fdset(guest, disk, side)
+
+
+async def _close_one(guest: Guest, disk: DiskSpec, *, is_moved: bool) -> None:
+    """Let QEMU close the overlay and the backup, or the real disk; the guest uses the other one."""
+    nodes = await _nodes(guest)
+    if not {node_name("disk", disk), _source(disk, ABOVE)} <= nodes.keys():
+        if not is_moved and _source(disk, ABOVE) in nodes:
+            await _delete(guest, node_name("file", disk))
+            await _forget_fdset(guest, disk, ABOVE)
+        return
+    if is_moved:
+        await _delete(guest, _source(disk, ABOVE))
+    else:
+        await _delete(guest, node_name("disk", disk))
+        await _delete(guest, node_name("file", disk))
+        await _forget_fdset(guest, disk, ABOVE)
+
+
+async def _delete(guest: Guest, name: str) -> None:
+    """Remove a node once nothing uses it; HypervisorError."""
+    loop = asyncio.get_running_loop()
     deadline = loop.time() + CLOSE_S
-    while name in (nodes := await _nodes(guest)):
-        if not set(file_nodes(disk)) <= nodes.keys():
-            return  # the guest was restarted with another disk
+    while name in await _nodes(guest):
         try:
             await guest.ask("blockdev-del", {"node-name": name})
         except CommandRefused:
             if loop.time() >= deadline:
                 raise
             await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _forget_fdset(guest: Guest, disk: DiskSpec, side: int) -> None:
     with contextlib.suppress(CommandRefused):  # it has none
         await guest.ask("remove-fd", {"fdset-id": _fdset(guest, disk, side)})
 

@@ -16,6 +16,7 @@ from ganeti.hypervisor.interface import Hypervisor
 from ganeti.hypervisor.kvm import migration
 from ganeti.hypervisor.kvm.adoption import UpstreamGuests
 from ganeti.hypervisor.kvm.agents import Agents
+from ganeti.hypervisor.kvm.command_line import DiskBackend
 from ganeti.hypervisor.kvm.console import Consoles, console_info
 from ganeti.hypervisor.kvm.disk_moves import KvmDiskMoves
 from ganeti.hypervisor.kvm.drills import Drills
@@ -25,6 +26,7 @@ from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.holding import Holding
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.links import HostLinks
+from ganeti.hypervisor.kvm.live_restores import KvmLiveRestores
 from ganeti.hypervisor.kvm.memory import check_moves_live
 from ganeti.hypervisor.kvm.migration_endpoint import MigrationEndpoint
 from ganeti.hypervisor.kvm.moments import Moments
@@ -101,6 +103,7 @@ class KvmHypervisor(Hypervisor):
         self.holding = Holding(self._guests, self.agents)
         self.moments = Moments(paths, self._guests, self.holding)
         self.disk_moves = KvmDiskMoves(DiskMoveRecords(paths), self._guests, self.holding)
+        self.live_restores = KvmLiveRestores(self._guests, self._start)
         self.upkeep = Upkeep(
             self._guests, self.programs, self._endpoint, self.agents, self.holding, self.disk_moves
         )
@@ -118,6 +121,7 @@ class KvmHypervisor(Hypervisor):
             holding=self.holding,
             moments=self.moments,
             disk_moves=self.disk_moves,
+            live_restores=self.live_restores,
             drills=Drills(self.programs, self._guests.acceleration),
             faults=self.faults,
             figures=self.figures,
@@ -160,6 +164,16 @@ class KvmHypervisor(Hypervisor):
     async def start(
         self, instance: InstanceSpec, disk_paths: Sequence[str], *, paused: bool = False
     ) -> None:
+        await self._start(instance, disk_paths, None, paused=paused)
+
+    async def _start(
+        self,
+        instance: InstanceSpec,
+        disk_paths: Sequence[str],
+        disks: Sequence[DiskBackend] | None,
+        *,
+        paused: bool = False,
+    ) -> None:
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
             guest = await self._guests.live(files)
@@ -177,6 +191,7 @@ class KvmHypervisor(Hypervisor):
                         accelerator(hvparams), program
                     ),
                     machine=str(hvparams["machine_version"]),
+                    disks=disks,
                 )
             )
             if not paused:

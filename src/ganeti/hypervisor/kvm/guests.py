@@ -16,7 +16,7 @@ from ganeti.base.process import Run
 from ganeti.base.process_table import PROC, ProcessId
 from ganeti.hypervisor.kvm import tpm
 from ganeti.hypervisor.kvm.acceleration import Acceleration
-from ganeti.hypervisor.kvm.command_line import Resolved, nic_queues, qemu_command
+from ganeti.hypervisor.kvm.command_line import DiskBackend, Resolved, nic_queues, qemu_command
 from ganeti.hypervisor.kvm.confinement import Confined, Confinement
 from ganeti.hypervisor.kvm.disks import resolve_disks
 from ganeti.hypervisor.kvm.display import Spice, has_spice, vnc_socket
@@ -113,6 +113,8 @@ class Launch:
     """The positions of an incoming guest's processors that were added since its start."""
     memory: int = 0
     lowered: Lowered | None = None
+    disks: Sequence[DiskBackend] | None = None
+    """The way to open the disks, if it is not that of their paths."""
 
     @property
     def hvparams(self) -> Params:
@@ -201,7 +203,9 @@ class Guests:
 
     async def _launch(self, what: Launch, files: GuestFiles, confined: Confined) -> Guest:
         hvparams = what.hvparams
-        disks = resolve_disks(what.instance, what.disk_paths, str(hvparams["disk_cache"]))
+        disks = what.disks
+        if disks is None:
+            disks = resolve_disks(what.instance, what.disk_paths, str(hvparams["disk_cache"]))
         taps = tap_names(self._paths.root, what.instance)
         flash, spice = await self._firmware(what), await self._spice(hvparams)
         slots = initial_slots(what.instance) if what.slots is None else dict(what.slots)

@@ -156,15 +156,22 @@ async def _begin(ask: Ask, disk: DiskSpec, to: Receiver) -> None:
 
 
 async def start(
-    ask: Ask, disk: DiskSpec, target: str, bandwidth_mib_s: int, *, buffer_bytes: int = 0
+    ask: Ask,
+    disk: DiskSpec,
+    target: str,
+    bandwidth_mib_s: int,
+    *,
+    source: str = "",
+    buffer_bytes: int = 0,
 ) -> None:
     """Begin to mirror a disk to another node of the same QEMU, at most at this speed; 0: no limit.
 
-    `buffer_bytes` is the data that is on its way at once; 0: QEMU's default.
+    `source` is the node that the guest uses, if it is not that of the disk; `buffer_bytes` is the data that is on its
+    way at once; 0: QEMU's default.
     """
     job = {
         "job-id": _name("mirror", disk),
-        "device": node_name("disk", disk),
+        "device": source or node_name("disk", disk),
         "target": target,
         "sync": "full",
         "speed": bandwidth_mib_s * MIB,

@@ -74,7 +74,7 @@ def _ask_restore(ops: Sequence[Any]) -> str:
 
 
 class OpBackupRestore(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_RESTORE"):
-    """Give the disks of an instance, which must be down, the content of a backup."""
+    """Give the disks of an instance, which must be down, the content of a backup; with `live` it starts at once."""
 
     point: Annotated[str | None, Field(
         "the backup; default: the last one", metavar="BACKUP"
@@ -82,6 +82,12 @@ class OpBackupRestore(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_RESTO
     disk: Annotated[int | None, Field(
         "restore only the disk with this number; default: all", metavar="N"
     )] = None  # fmt: skip
+    live: Annotated[
+        bool, Field("start the instance at once, and restore its disks while it runs")
+    ] = False
+    bandwidth: Annotated[int, Field(
+        "limit of the transferred data in MiB/s, with --live for each disk; 0 (the default): none", metavar="MIB"
+    )] = 0  # fmt: skip
 
     loss: ClassVar[Loss | None] = Loss(_ask_restore)
     rest: ClassVar[tuple[Rest, ...]] = (
@@ -96,6 +102,14 @@ class OpBackupRestore(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_RESTO
         Every part of the images is compared with its SHA-256 before it is used. Disks that are newer than the backup
         keep their content. After an interrupted restore the disks are a mixture, so the instance cannot start before
         a restore has completed. The command asks for confirmation; --force skips the prompt.
+
+        With --live the instance starts at once: it reads its blocks from the backup, and what it writes is kept in
+        /var/lib/ganeti/live-restores on its node until its own disks have everything. Then it changes to these, in a
+        pause of less than a second as a rule, and nothing refers to the backup any more. If the backup is out of
+        reach for longer than 30 s, the guest stops and gets no error. After an interruption, also of the guest
+        itself, nothing that it has written is lost: repeat the command, which continues. Until it has completed, the
+        instance cannot be started otherwise, moved or changed, and its backup is not pruned. To give up what the
+        guest has written, shut it down and restore it without --live.
 
         To restore a backup as a new instance, use gnt-backup import with --backup.
         """,

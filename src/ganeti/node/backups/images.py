@@ -280,6 +280,28 @@ class Chain:
             offset += part
         return b"".join(found)
 
+    def status(self, offset: int, length: int, limit: int) -> list[tuple[int, bool]]:
+        """Return the lengths of at most `limit` parts from `offset` on, and whether they certainly read as zeros."""
+        found, end = list[tuple[int, bool]](), offset + length
+        while offset < end:
+            region, at = divmod(offset, REGION)
+            number, within = divmod(at, CLUSTER)
+            tables = self._tables(region)
+            if tables:
+                part = CLUSTER - within
+                is_zero = _cluster(offset - within, number, tables).layer is None
+            else:
+                part, is_zero = REGION - at, True
+            part = min(part, end - offset)
+            if found and found[-1][1] == is_zero:
+                found[-1] = (found[-1][0] + part, is_zero)
+            elif len(found) == limit:
+                break
+            else:
+                found.append((part, is_zero))
+            offset += part
+        return found
+
     def _tables(self, region: int) -> list[tuple[ImageReader, Table]]:
         """Return the tables of a region that the images have."""
         return [

@@ -122,18 +122,23 @@ def serve(uid: int, chains: Mapping[str, Chain], listener: socket.socket) -> NoR
     """Drop all privileges and serve, as the second process."""
     status = 1
     try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        if os.getuid() != uid:
-            os.setgroups([])
-            os.setresgid(uid, uid, uid)
-            os.setresuid(uid, uid, uid)
-        for what, value in ((_PR_SET_NO_NEW_PRIVS, 1), (_PR_SET_PDEATHSIG, signal.SIGKILL)):
-            if libc.prctl(what, int(value), 0, 0, 0):
-                raise OSError(ctypes.get_errno(), "prctl")
+        drop_rights(uid)
         NbdServer(chains, lambda why: say(f"damaged: {why}", file=sys.stderr)).run(listener)
         status = 0
     finally:
         os._exit(status)
+
+
+def drop_rights(uid: int) -> None:
+    """Drop all privileges for good, and end with the parent process; OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if os.getuid() != uid:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    for what, value in ((_PR_SET_NO_NEW_PRIVS, 1), (_PR_SET_PDEATHSIG, signal.SIGKILL)):
+        if libc.prctl(what, int(value), 0, 0, 0):
+            raise OSError(ctypes.get_errno(), "prctl")
 
 
 def told(point: Manifest, path: Path, chains: Mapping[str, Chain]) -> list[str]:

@@ -1,6 +1,7 @@
-"""Serves the disks of a backup by NBD at a local socket, read-only; each piece is checked before a byte of it is sent.
+"""Serves the disks of a backup by NBD, read-only; each piece is checked before a byte of it is sent.
 
 A connection has a thread, and one at a time reads from the images. A client that sends nonsense loses its connection.
+Clients that ask for structured replies are told which parts of a disk read as zeros (`base:allocation`).
 """
 
 import contextlib
@@ -9,20 +10,28 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
 
 from ganeti.base.errors import GanetiError
 from ganeti.node.backups.images import Chain
 from ganeti.protocols import nbd
-from ganeti.protocols.nbd import Command, Export, Info, Option, Reply
+from ganeti.protocols.nbd import ChunkKind, Command, Export, Info, Option, Reply
 
 CONNECTIONS_LIMIT = 16
 OPTION_BYTES = 4096
 """The longest data of an option: the name of an export, and a list of numbers."""
 READ_BYTES = 32 << 20
 """The longest read, and the longest write that is refused by an answer."""
+STATUS_EXTENTS = 64
+"""The most parts of a disk in one answer about zeros; clients ask again for the rest."""
+ALLOCATION = b"base:allocation"
 FLAGS = Export.HAS_FLAGS | Export.READ_ONLY | Export.MANY_CONNECTIONS
 _PREFERRED = 64 << 10
 _ZEROES = 124
+_CONTEXT_ID = 1
+_HOLE_OF_ZEROS = 3
+_GREETING_S = 30.0
+"""The time for a client to secure its connection."""
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +40,23 @@ class NonsenseError(Exception):
     """The client does not speak NBD."""
 
 
-class NbdServer:
-    """Exports by name; `report` gets what is wrong with an image."""
+Result = TypeVar("Result")
+Secure = Callable[[socket.socket], socket.socket]
 
-    def __init__(self, exports: Mapping[str, Chain], report: Callable[[str], None]) -> None:
-        self._exports, self._report = exports, report
+
+class NbdServer:
+    """Exports by name; `report` gets what is wrong with an image.
+
+    `secure` returns the encrypted connection of a new one; HostError or OSError if the client is not the expected one.
+    """
+
+    def __init__(
+        self,
+        exports: Mapping[str, Chain],
+        report: Callable[[str], None],
+        secure: Secure | None = None,
+    ) -> None:
+        self._exports, self._report, self._secure = exports, report, secure
         self._reading = threading.Lock()
         self._free = threading.Semaphore(CONNECTIONS_LIMIT)
 
@@ -50,30 +71,48 @@ class NbdServer:
     def _serve(self, connection: socket.socket) -> None:
         try:
             with connection:
-                _Client(connection, self._exports, self._read).serve()
-        except (NonsenseError, OSError) as err:
+                if self._secure is None:
+                    self._serve_client(connection)
+                else:
+                    connection.settimeout(_GREETING_S)
+                    with self._secure(connection) as secured:
+                        secured.settimeout(None)
+                        self._serve_client(secured)
+        except (NonsenseError, GanetiError, OSError) as err:
             log.info("a client has lost its connection: %s", err)
         finally:
             self._free.release()
 
-    def _read(self, chain: Chain, offset: int, length: int) -> bytes | None:
-        """Return bytes of a disk; None if an image is damaged there."""
+    def _serve_client(self, connection: socket.socket) -> None:
+        _Client(connection, self._exports, self._use).serve()
+
+    def _use(self, work: Callable[[], Result]) -> Result | None:
+        """Return the result of reading images; None if one is damaged there."""
         with self._reading:
             try:
-                return chain.read(offset, length)
+                return work()
             except GanetiError as err:
                 self._report(str(err))
                 return None
 
 
-Read = Callable[[Chain, int, int], bytes | None]
+class Use(Protocol):
+    """Reads images by a function."""
+
+    def __call__(self, work: Callable[[], Result], /) -> Result | None: ...
 
 
 class _Client:
     """One connection."""
 
-    def __init__(self, connection: socket.socket, exports: Mapping[str, Chain], read: Read) -> None:
-        self._connection, self._exports, self._read = connection, exports, read
+    def __init__(
+        self,
+        connection: socket.socket,
+        exports: Mapping[str, Chain],
+        use: Use,
+    ) -> None:
+        self._connection, self._exports, self._use = connection, exports, use
+        self._is_structured = False
 
     def serve(self) -> None:
         flags = nbd.FIXED_NEWSTYLE | nbd.NO_ZEROES
@@ -102,17 +141,49 @@ class _Client:
             if option == Option.ABORT:
                 self._reply(option, Reply.ACK)
                 return None
-            if option == Option.LIST:
-                for name in self._exports:
-                    text = name.encode()
-                    self._reply(option, Reply.SERVER, struct.pack(">I", len(text)) + text)
-                self._reply(option, Reply.ACK)
-            elif option in (Option.INFO, Option.GO):
-                chain = self._told(option, data)
-                if chain is not None and option == Option.GO:
-                    return chain
-            else:
-                self._reply(option, Reply.UNSUPPORTED)
+            chain = self._handled(option, data)
+            if chain is not None and option == Option.GO:
+                return chain
+
+    def _handled(self, option: int, data: bytes) -> Chain | None:
+        """Answer an option; return the export that it names."""
+        if option in (Option.INFO, Option.GO):
+            return self._told(option, data)
+        if option == Option.LIST:
+            for name in self._exports:
+                text = name.encode()
+                self._reply(option, Reply.SERVER, struct.pack(">I", len(text)) + text)
+            self._reply(option, Reply.ACK)
+        elif option == Option.STRUCTURED:
+            self._is_structured = True
+            self._reply(option, Reply.ACK)
+        elif option == Option.SET_CONTEXT:
+            self._set_context(option, data)
+        else:
+            self._reply(option, Reply.UNSUPPORTED)
+        return None
+
+    def _set_context(self, option: int, data: bytes) -> None:
+        """Accept the only known context; other ones are ignored, as the protocol says."""
+        length = int.from_bytes(data[:4], "big")
+        if not self._is_structured or len(data) < length + 8:
+            self._reply(option, Reply.INVALID)
+            return
+        if self._export(data[4 : 4 + length]) is None:
+            self._reply(option, Reply.UNKNOWN)
+            return
+        at = 4 + length
+        (count,) = struct.unpack_from(">I", data, at)
+        at += 4
+        for _ in range(count):
+            size = int.from_bytes(data[at : at + 4], "big")
+            if data[at + 4 : at + 4 + size] == ALLOCATION:
+                self._reply(option, Reply.CONTEXT, struct.pack(">I", _CONTEXT_ID) + ALLOCATION)
+                break
+            at += 4 + size
+            if at > len(data):
+                break
+        self._reply(option, Reply.ACK)
 
     def _told(self, option: int, data: bytes) -> Chain | None:
         """Tell what an export is; return it if it exists."""
@@ -143,25 +214,58 @@ class _Client:
 
     def _answered(self, chain: Chain) -> bool:
         """Answer one request; False at the end."""
-        magic, _flags, command, handle, offset, length = nbd.REQUEST.unpack(
+        magic, flags, command, handle, offset, length = nbd.REQUEST.unpack(
             self._exactly(nbd.REQUEST.size)
         )
         if magic != nbd.REQUEST_MAGIC:
             raise NonsenseError("a request is invalid")
         if command == Command.DISCONNECT:
             return False
-        data, error = b"", nbd.EPERM
         if command == Command.WRITE:
             self._discard(length)
-        elif command == Command.READ:
-            found = None
-            error = nbd.EINVAL
-            if 0 < length <= READ_BYTES and offset + length <= chain.size:
-                found, error = self._read(chain, offset, length), nbd.EIO
-            if found is not None:
-                data, error = found, 0
-        self._send(nbd.SIMPLE.pack(nbd.SIMPLE_MAGIC, error, handle) + data)
+        error = self._error(chain, command, offset, length)
+        if not error and command == Command.READ:
+            error = self._read(chain, handle, offset, length)
+        elif not error:
+            limit = 1 if flags & nbd.ONE_EXTENT else STATUS_EXTENTS
+            error = self._tell_status(chain, handle, (offset, length, limit))
+        if error and self._is_structured:
+            self._chunk(ChunkKind.FAILED, handle, struct.pack(">IH", error, 0))
+        elif error:
+            self._send(nbd.SIMPLE.pack(nbd.SIMPLE_MAGIC, error, handle))
         return True
+
+    def _error(self, chain: Chain, command: int, offset: int, length: int) -> int:
+        """Return why a request is refused, or 0."""
+        limits = {Command.READ: READ_BYTES}
+        if self._is_structured:
+            limits[Command.STATUS] = chain.size
+        if command not in limits:
+            return nbd.EPERM
+        is_inside = 0 < length <= limits[Command(command)] and offset + length <= chain.size
+        return 0 if is_inside else nbd.EINVAL
+
+    def _read(self, chain: Chain, handle: int, offset: int, length: int) -> int:
+        data = self._use(lambda: chain.read(offset, length))
+        if data is None:
+            return nbd.EIO
+        if self._is_structured:
+            self._chunk(ChunkKind.DATA, handle, struct.pack(">Q", offset) + data)
+        else:
+            self._send(nbd.SIMPLE.pack(nbd.SIMPLE_MAGIC, 0, handle) + data)
+        return 0
+
+    def _tell_status(self, chain: Chain, handle: int, where: tuple[int, int, int]) -> int:
+        status = self._use(lambda: chain.status(*where))
+        if status is None:
+            return nbd.EIO
+        self._chunk(ChunkKind.STATUS, handle, _status_words(status))
+        return 0
+
+    def _chunk(self, kind: ChunkKind, handle: int, data: bytes) -> None:
+        """Send the only chunk of an answer."""
+        head = nbd.CHUNK.pack(nbd.CHUNK_MAGIC, nbd.CHUNK_DONE, kind, handle, len(data))
+        self._send(head + data)
 
     def _discard(self, length: int) -> None:
         if length > READ_BYTES:
@@ -180,3 +284,10 @@ class _Client:
                 raise NonsenseError("the client has hung up")
             found += part
         return found
+
+
+def _status_words(status: list[tuple[int, bool]]) -> bytes:
+    found = struct.pack(">I", _CONTEXT_ID)
+    for length, is_zero in status:
+        found += struct.pack(">II", length, _HOLE_OF_ZEROS if is_zero else 0)
+    return found

@@ -144,7 +144,7 @@ def connect(
     except OSError as err:
         raise HostError(f"the receiver at {address} port {port} has ended: {err}") from err
     try:
-        _check(stream, files)
+        check_peer(stream, files.expected)
     except HostError:
         stream.close()
         raise
@@ -166,15 +166,15 @@ def accept(
     none arrives in time.
     """
     context = tls.server_context(files.certificate, files.key, files.peer)
-    expected = Expected(context, lambda stream: _check(stream, files), greet, length)
+    expected = Expected(context, lambda stream: check_peer(stream, files.expected), greet, length)
     found = listen(listener, expected, wait_s=wait_s)
     if found is None:
         raise HostError(f"no sender delivered the data within {wait_s:g} s")
     return Connection(found[0], silence_s), found[1]
 
 
-def _check(stream: ssl.SSLSocket, files: TlsFiles) -> None:
-    """Raise HostError unless the peer has exactly the expected certificate."""
+def check_peer(stream: ssl.SSLSocket, expected: str) -> None:
+    """Raise HostError unless the peer has exactly the certificate with the `expected` fingerprint."""
     der = stream.getpeercert(binary_form=True)
-    if der is None or tls.fingerprint_of_der(der) != files.expected:
+    if der is None or tls.fingerprint_of_der(der) != expected:
         raise HostError("the peer has a different certificate")

@@ -9,6 +9,7 @@ from msgspec import structs
 from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, RpcError
 from ganeti.base.identifiers import is_absolute_path
 from ganeti.config.resolve import resolve_node
+from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.model.names import ProofState
 from ganeti.model.objects import Node
@@ -30,6 +31,8 @@ from ganeti.units.context import UnitContext
 from ganeti.units.telling import showing
 
 DEFAULT_TARGET = "/srv/ganeti/backup"
+BANDWIDTH_LIMIT = 100_000
+"""In MiB/s."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,12 @@ def check_place(op: OnBackups) -> None:
             raise InputError("must be an absolute path", "target")
         if op.node is None:
             raise InputError("name the node of the directory (--node)", "target")
+
+
+def check_bandwidth(mib_s: int) -> None:
+    """Refuse limits that cannot be meant."""
+    if not 0 <= mib_s <= BANDWIDTH_LIMIT:
+        raise InputError(f"must be from 0 to {BANDWIDTH_LIMIT}", "bandwidth")
 
 
 async def listings(ctx: UnitContext, nodes: Sequence[Node]) -> dict[str, BackupListing]:
@@ -142,7 +151,7 @@ class LUBackupPrune(OnPlace[OpBackupPrune]):
         if not any(numbers.values()):
             raise InputError("pass at least one rule, for example --keep-daily=7", "keep_last")
 
-    def _decided(self, place: Place) -> dict[str, Any]:
+    def _decided(self, snapshot: Snapshot, place: Place) -> dict[str, Any]:
         op = self.op
         rules = Retention(
             last=op.keep_last,
@@ -154,18 +163,19 @@ class LUBackupPrune(OnPlace[OpBackupPrune]):
         )
         usable = [(one.point, one.time) for one in place.points if not one.problem]
         good = [one.point for one in place.points if one.proof.state is ProofState.GOOD]
-        reasons = kept(usable, rules, good)
+        reasons = dict(kept(usable, rules, good))
+        for name in sorted(_being_restored(snapshot, place.instance) & {one for one, _ in usable}):
+            reasons[name] = [*reasons.get(name, []), "being restored"]
         return {
             "kept": [{"point": name, "why": why} for name, why in reasons.items()],
             "removed": [name for name, _ in usable if name not in reasons],
         }
 
     def dry_run_result(self, ctx: UnitContext, plan: Place) -> Any:
-        del ctx
-        return self._decided(plan)
+        return self._decided(ctx.snapshot, plan)
 
     async def execute(self, ctx: UnitContext, plan: Place) -> Outcome:
-        decided = self._decided(plan)
+        decided = self._decided(ctx.snapshot, plan)
         names = decided["removed"]
         if names:
             ctx.step(f"removing {len(names)} backups of {plan.instance} in {plan.words}")
@@ -173,6 +183,17 @@ class LUBackupPrune(OnPlace[OpBackupPrune]):
             async with showing(ctx, plan.node, "backups"):
                 await ctx.call(plan.node, BACKUP_PRUNE, args)
         return Outcome(decided)
+
+
+def _being_restored(snapshot: Snapshot, name: str) -> set[str]:
+    """Return the backups of a name from which an instance is being restored, in whatever directory."""
+    marks = [one.restoring for one in snapshot.instances.values() if one.name == name]
+    return {
+        point
+        for mark in marks
+        if mark is not None
+        for point in (mark.point, *([mark.live.point] if mark.live else []))
+    }
 
 
 class LUBackupCheck(OnPlace[OpBackupCheck]):

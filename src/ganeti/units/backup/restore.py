@@ -19,13 +19,28 @@ from ganeti.model.objects import Instance, Node, UnfinishedRestore
 from ganeti.model.opcodes.points import OpBackupRestore
 from ganeti.rpc.procedures.backups import PointInfo
 from ganeti.rpc.procedures.streams import DiskEnd, PointEnd
-from ganeti.units.backup.points import Place, check_place, check_point_name, only_place
+from ganeti.units.backup.live_restore import (
+    Live,
+    at_place,
+    check_can_begin,
+    earlier,
+    planned,
+    restore_live,
+)
+from ganeti.units.backup.points import (
+    Place,
+    check_bandwidth,
+    check_place,
+    check_point_name,
+    only_place,
+)
 from ganeti.units.context import UnitContext
-from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
+from ganeti.units.instance.access import InstanceUnit, check_down, check_not_migrating, primary_node
 from ganeti.units.instance.snapshot_checks import why_unfinished
 from ganeti.units.mirrors.opening import disks_ready
 from ganeti.units.node_choice import check_online
 from ganeti.units.transfers import Load, Route, carry, make_route
+from ganeti.units.undo.live_restores import FinishLiveRestore
 
 MIB = 1024 * 1024
 
@@ -39,6 +54,7 @@ class RestorePlan:
     place: Place
     point: PointInfo
     disks: list[DiskSpec]
+    live: Live | None = None
 
 
 class LUBackupRestore(InstanceUnit[OpBackupRestore, RestorePlan]):
@@ -49,6 +65,9 @@ class LUBackupRestore(InstanceUnit[OpBackupRestore, RestorePlan]):
     def check_arguments(self) -> None:
         check_place(self.op)
         check_point_name(self.op.point)
+        check_bandwidth(self.op.bandwidth)
+        if self.op.live and self.op.disk is not None:
+            raise InputError("--live restores all disks; omit --disk, or --live", "disk")
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         return [
@@ -57,18 +76,28 @@ class LUBackupRestore(InstanceUnit[OpBackupRestore, RestorePlan]):
         ]
 
     async def check_prereq(self, ctx: UnitContext) -> RestorePlan:
-        instance = self.instance(ctx.snapshot)
-        await check_down(ctx, instance, "restored")
+        instance, op = self.instance(ctx.snapshot), self.op
+        had = earlier(op, instance) if op.live else None
+        if had is None:
+            await check_down(ctx, instance, "restored", above_backup=True)
+        else:
+            check_not_migrating(instance, above_backup=True)
+            op = at_place(ctx, op, had)
         unfinished = instance.restoring
         other_disk = unfinished is not None and self.op.disk not in (None, unfinished.disk)
         if instance.rolling_back is not None or other_disk:
             raise PrereqError(f"{instance.name}: {why_unfinished(instance)}", ErrorCode.WRONG_STATE)
         node = primary_node(ctx, instance)
-        place = await only_place(ctx, self.op, instance.name)
+        check_online(node)
+        place = await only_place(ctx, op, instance.name)
         check_online(place.node)
-        point = place.find(self.op.point)
+        point = place.find(op.point)
         if point.proof.state is ProofState.FAILED:
             ctx.warn(f"the last check or drill of backup {point.point} failed: {point.proof.why}")
+        if op.live:
+            await check_can_begin(ctx, instance, node)
+            live = planned(ctx, instance, node, place, point)
+            return RestorePlan(instance, node, place, point, [], live)
         disks = self._disks(ctx, instance, point)
         return RestorePlan(instance, node, place, point, disks)
 
@@ -108,8 +137,18 @@ class LUBackupRestore(InstanceUnit[OpBackupRestore, RestorePlan]):
         return {"point": plan.point.point}
 
     async def execute(self, ctx: UnitContext, plan: RestorePlan) -> Outcome:
+        if plan.live is not None:
+            return await restore_live(ctx, plan.live, bandwidth_mib_s=self.op.bandwidth)
         instance, point = plan.instance, plan.point.point
         async with ctx.undo_log() as undo:
+            if instance.restoring is not None and (given_up := instance.restoring.live):
+                end = FinishLiveRestore(
+                    node=plan.node.uuid,
+                    server=given_up.node,
+                    instance=instance_spec(ctx.snapshot, instance),
+                    token=given_up.token,
+                )
+                await undo.push(end, also_after=True)
             route = await make_route(ctx, undo, instance.name, plan.place.node, plan.node)
             # Recorded before the first byte, so that nothing starts from a mixture of two contents.
             mark = UnfinishedRestore(point=point, disk=self.op.disk)
@@ -128,9 +167,8 @@ class LUBackupRestore(InstanceUnit[OpBackupRestore, RestorePlan]):
             undo.commit(_marked(instance, None))
         return Outcome({"point": point})
 
-    @staticmethod
     async def _restore(
-        ctx: UnitContext, undo: UndoLog, route: Route, plan: RestorePlan, disk: DiskSpec
+        self, ctx: UnitContext, undo: UndoLog, route: Route, plan: RestorePlan, disk: DiskSpec
     ) -> None:
         size = disk.size * MIB
         source = PointEnd(
@@ -142,7 +180,8 @@ class LUBackupRestore(InstanceUnit[OpBackupRestore, RestorePlan]):
         )
         spec = instance_spec(ctx.snapshot, plan.instance)
         target = DiskEnd(instance=spec, index=disk.index, holds_data=True)
-        load = Load(f"disk {disk.index}", size, size, source, target)
+        rate = self.op.bandwidth * MIB
+        load = Load(f"disk {disk.index}", size, size, source, target, rate=rate)
         await carry(ctx, undo, route, load)
 
 

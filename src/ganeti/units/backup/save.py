@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.config.fill import filled_beparams, instance_spec
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
@@ -32,7 +32,7 @@ from ganeti.rpc.procedures.backups import (
 )
 from ganeti.rpc.procedures.streams import DiskEnd, PointEnd, StreamResult, SumsEnd
 from ganeti.units.backup.description import described
-from ganeti.units.backup.points import DEFAULT_TARGET, Place, check_place, places
+from ganeti.units.backup.points import DEFAULT_TARGET, Place, check_bandwidth, check_place, places
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     InstanceUnit,
@@ -49,8 +49,6 @@ from ganeti.units.undo.transfers import AbandonBackup
 
 MIB = 1024 * 1024
 SUM_BYTES, BLOCK = 32, 64 * 1024
-BANDWIDTH_LIMIT = 100_000
-"""In MiB/s."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,7 @@ class LUBackupSave(InstanceUnit[OpBackupSave, SavePlan]):
 
     def check_arguments(self) -> None:
         check_place(self.op)
-        if not 0 <= self.op.bandwidth <= BANDWIDTH_LIMIT:
-            raise InputError(f"must be from 0 to {BANDWIDTH_LIMIT}", "bandwidth")
+        check_bandwidth(self.op.bandwidth)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         return [

@@ -24,6 +24,7 @@ from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import instance_variables
 from ganeti.units.hooks.point import HookPoint, on_nodes
+from ganeti.units.instance.snapshot_checks import why_unfinished
 from ganeti.units.node_choice import check_online
 
 LONGEST_SHUTDOWN_S = int(SHUTDOWN_LIMIT_S) - 300
@@ -147,8 +148,13 @@ def check_not_offline(instance: Instance) -> None:
         raise PrereqError(f"instance {instance.name} is marked offline", ErrorCode.WRONG_STATE)
 
 
-def check_not_migrating(instance: Instance) -> None:
-    """Refuse to use a guest while it is unknown which of two nodes has it, or which disks it uses (G5, F20)."""
+def check_not_migrating(instance: Instance, *, above_backup: bool = False) -> None:
+    """Refuse to use a guest while it is unknown which of two nodes has it, or which disks it uses (G5, F20).
+
+    With `above_backup` it may run above a backup, during a live restore.
+    """
+    if not above_backup and instance.restoring is not None and instance.restoring.live:
+        raise PrereqError(f"{instance.name}: {why_unfinished(instance)}", ErrorCode.WRONG_STATE)
     if instance.switching is not None:
         raise PrereqError(
             f"a move of the disks of running {instance.name} was interrupted, and only its node knows which disks have"
@@ -174,9 +180,11 @@ def switch_remedy(instance: Instance) -> str:
     return remedy
 
 
-async def check_down(ctx: UnitContext, instance: Instance, participle: str) -> None:
+async def check_down(
+    ctx: UnitContext, instance: Instance, participle: str, *, above_backup: bool = False
+) -> None:
     """Refuse unless the guest is down and should be; `participle` names the operation in the message."""
-    check_not_migrating(instance)
+    check_not_migrating(instance, above_backup=above_backup)
     node = primary_node(ctx, instance)
     check_online(node)
     if instance.admin_state is AdminState.UP or await is_running(ctx, node, instance):

@@ -255,7 +255,7 @@ class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, Instance]):
 
     async def check_prereq(self, ctx: UnitContext) -> Instance:
         instance = self.instance(ctx.snapshot)
-        check_not_migrating(instance)
+        check_not_migrating(instance, above_backup=True)
         if not self.op.force:
             check_not_offline(instance)
         node = primary_node(ctx, instance)
@@ -320,14 +320,15 @@ class LUInstanceReboot(InstanceUnit[OpInstanceReboot, RebootPlan]):
 
     async def check_prereq(self, ctx: UnitContext) -> RebootPlan:
         instance = self.instance(ctx.snapshot)
-        check_not_migrating(instance)
+        is_full = self.op.reboot_type is RebootType.FULL
+        check_not_migrating(instance, above_backup=not is_full)
         check_not_offline(instance)
         node = primary_node(ctx, instance)
         check_online(node)
         is_up = await is_running(ctx, node, instance)
         if not is_up:
             await check_can_start(ctx, node, instance)
-        in_place = is_up and self.op.reboot_type is not RebootType.FULL
+        in_place = is_up and not is_full
         return RebootPlan(instance, in_place, stop_first=is_up and not in_place)
 
     def hook_variables(

@@ -8,11 +8,17 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
 from ganeti.layouts.places import holders
-from ganeti.model.objects import Instance
+from ganeti.model.objects import Instance, LiveRestore, Node, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceRemove
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
 from ganeti.rpc.procedures.figures import HISTORY_FORGET, HistoryForgetArgs
 from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
+from ganeti.rpc.procedures.live_restores import (
+    LIVE_END,
+    LIVE_SERVE_END,
+    LiveEndArgs,
+    LiveServerArgs,
+)
 from ganeti.rpc.procedures.streams import SNAPSHOT_DROP
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import text
@@ -41,7 +47,7 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
     async def check_prereq(self, ctx: UnitContext) -> Instance:
         instance = self.instance(ctx.snapshot)
         if not self.op.ignore_failures:
-            check_not_migrating(instance)
+            check_not_migrating(instance, above_backup=True)
             check_online(primary_node(ctx, instance))
             # A copy on a dead node is kept there: when the node returns, verify reports it.
         return instance
@@ -62,6 +68,8 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
         args = ShutdownArgs(instance=spec, timeout_s=self.op.shutdown_timeout)
         await self._try(ctx, plan, ctx.call(node, INSTANCE_SHUTDOWN, args))
         await self._try(ctx, plan, forget_nvram(ctx, plan, node))
+        if plan.restoring is not None and plan.restoring.live:
+            await self._end_live_restore(ctx, plan, node, plan.restoring.live)
         if plan.snapshots:
             ctx.step(f"removing its {len(plan.snapshots)} snapshots")
         for step in snapshot_removals(ctx.snapshot, plan, plan.snapshots):
@@ -83,6 +91,15 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
             draft.remove(draft.instances[plan.uuid])
 
         return Outcome(change=forget)
+
+    async def _end_live_restore(
+        self, ctx: UnitContext, plan: Instance, node: Node, live: LiveRestore
+    ) -> None:
+        end = LiveEndArgs(instance=spec_of(ctx, plan), token=live.token)
+        await self._try(ctx, plan, ctx.call(node, LIVE_END, end))
+        if server := ctx.snapshot.nodes.get(NodeUuid(live.node)):
+            args = LiveServerArgs(token=live.token)
+            await self._try(ctx, plan, ctx.call(server, LIVE_SERVE_END, args))
 
     async def _forget_history(self, ctx: UnitContext, plan: Instance) -> None:
         """Remove the history of its figures; one that remains, also on former nodes, ends by itself after a month."""

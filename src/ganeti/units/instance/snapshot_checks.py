@@ -35,6 +35,11 @@ def why_not_started(instance: Instance) -> str:
 def why_unfinished(instance: Instance) -> str:
     """Return why the disks must not be used, with the command that completes the work on them; '' if they may."""
     if (restoring := instance.restoring) is not None:
+        if restoring.live is not None:
+            return (
+                f"its live restore from backup {restoring.point} is not complete, and only its node has what it has"
+                f" written since; run: gnt-backup restore --live {instance.name}"
+            )
         only = "" if restoring.disk is None else f" --disk={restoring.disk}"
         return (
             f"its restore from backup {restoring.point} is not complete; run: gnt-backup restore"

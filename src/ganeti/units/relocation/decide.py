@@ -129,7 +129,8 @@ class _Decision:
 
     def check_settled(self) -> None:
         """Refuse while an earlier operation of the instance is unfinished."""
-        check_not_migrating(self.instance)
+        # The data of a guest above a backup is only on its node, and lost with a dead one.
+        check_not_migrating(self.instance, above_backup=self.source.offline)
         check_nothing_pending(self.ctx, self.instance, to=self.operation)
 
     async def has_no_guest_to_send(self) -> bool:

@@ -124,11 +124,11 @@ async def move_disks(
             instance=old, token=token, disks=new.disks, bandwidth_mib_s=bandwidth_mib_s
         )
         await ctx.call(node, DISK_MOVE_BEGIN, begin)
-        await _until_in_step(ctx, node, move)
+        await until_in_step(ctx, node, move)
         if wait and is_mirrored(after):
             ctx.step("waiting for the copies to be the same")
             await wait_for_sync(ctx, after)
-            await _until_in_step(ctx, node, move)
+            await until_in_step(ctx, node, move)
         ctx.step("switching the guest to the new disks")
         settle = SettleDiskMove(
             node=node.uuid,
@@ -156,7 +156,7 @@ def _elsewhere(ctx: UnitContext, instance: Instance) -> list[RemoveDisk]:
     ]
 
 
-async def _until_in_step(ctx: UnitContext, node: Node, move: DiskMoveArgs) -> None:
+async def until_in_step(ctx: UnitContext, node: Node, move: DiskMoveArgs) -> None:
     """Wait until the copies lack almost nothing, and report the progress; ExecError if the guest is too fast."""
     loop = asyncio.get_running_loop()
     began = answered = loop.time()

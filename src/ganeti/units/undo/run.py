@@ -20,6 +20,7 @@ from ganeti.units.undo.instances import (
     StartAgain,
     StopInstance,
 )
+from ganeti.units.undo.live_restores import FinishLiveRestore, SettleLiveCopy, SettleLiveStart
 from ganeti.units.undo.migrations import EndSource, ReconcileMigration
 from ganeti.units.undo.mirrors import RemoveReplaced
 from ganeti.units.undo.step import Concerned, Step
@@ -52,6 +53,7 @@ STEPS: dict[str, type[Step]] = {
         *(ReconcileMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetVcpus, SetMemory),
         *(RemoveTransferKey, EndStream, ConfirmStream, RemoveExport, DropSnapshot, AbandonBackup),
         *(RemoveImageCopy, EndDiskMove, SettleDiskMove),
+        *(SettleLiveStart, SettleLiveCopy, FinishLiveRestore),
     )
 }
 

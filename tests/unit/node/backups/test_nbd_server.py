@@ -1,6 +1,7 @@
 """Disks of a backup by NBD: exactly their bytes, for real and for hostile clients, and damage as an error of the read."""
 
 import contextlib
+import json
 import random
 import shutil
 import socket
@@ -15,9 +16,15 @@ import pytest
 
 from ganeti.node.backups.directory import opened
 from ganeti.node.backups.images import Chain, open_chain
-from ganeti.node.backups.nbd_server import CONNECTIONS_LIMIT, FLAGS, READ_BYTES, NbdServer
+from ganeti.node.backups.nbd_server import (
+    ALLOCATION,
+    CONNECTIONS_LIMIT,
+    FLAGS,
+    READ_BYTES,
+    NbdServer,
+)
 from ganeti.protocols import nbd
-from ganeti.protocols.nbd import Command, Export, Option, Reply
+from ganeti.protocols.nbd import ChunkKind, Command, Export, Option, Reply
 from tests.support.backup_store import BLOCK, DISK, BackupStore
 from tests.support.patience import patience
 from tests.unit.node.backups.test_directory import flip, with_three
@@ -114,6 +121,24 @@ class Client:
         assert (magic, handle) == (nbd.SIMPLE_MAGIC, 7)
         return int(error)
 
+    def chunk(
+        self,
+        command: int,
+        offset: int,
+        length: int,
+        flags: int = 0,
+        kind: ChunkKind = ChunkKind.DATA,
+    ) -> bytes:
+        self.send(nbd.REQUEST.pack(nbd.REQUEST_MAGIC, flags, command, 7, offset, length))
+        magic, done, was, handle, size = nbd.CHUNK.unpack(self.exactly(nbd.CHUNK.size))
+        assert (magic, done, was, handle) == (nbd.CHUNK_MAGIC, nbd.CHUNK_DONE, kind, 7)
+        return self.exactly(size)
+
+    def status(self, offset: int, length: int, flags: int = 0) -> list[tuple[int, int]]:
+        data = self.chunk(Command.STATUS, offset, length, flags, ChunkKind.STATUS)
+        assert data[:4] == struct.pack(">I", 1)
+        return list(struct.iter_unpack(">II", data[4:]))
+
     def read(self, offset: int, length: int) -> bytes:
         assert self.ask(Command.READ, offset, length) == 0
         return self.exactly(length)
@@ -146,6 +171,43 @@ def test_qemu_reads_the_same_bytes(store: BackupStore) -> None:
         assert copy.read_bytes() == one.data
 
 
+@pytest.mark.requirement("G24")
+def test_zeros_are_reported_and_qemu_skips_them(store: BackupStore) -> None:
+    rng = random.Random(4)
+    store.save(rng.randbytes(4 * BLOCK) + bytes(60 * BLOCK) + rng.randbytes(2 * BLOCK))
+    store.save(bytes(2 * BLOCK) + store.expected["20261127-000001"][2 * BLOCK :])
+    with served(store) as one, one.connect() as client:
+        client.greet()
+        assert client.option(Option.STRUCTURED) == [(Reply.ACK, b"")]
+        words = struct.pack(">I", 1) + b"0" + struct.pack(">II", 1, 15) + ALLOCATION
+        context, ack = client.option(Option.SET_CONTEXT, words)
+        assert context == (Reply.CONTEXT, struct.pack(">I", 1) + ALLOCATION)
+        assert ack == (Reply.ACK, b"")
+        assert client.option(Option.SET_CONTEXT, words[:7]) == [(Reply.INVALID, b"")]
+        unknown = struct.pack(">I", 1) + b"7" + words[5:]
+        assert client.option(Option.SET_CONTEXT, unknown) == [(Reply.UNKNOWN, b"")]
+        assert client.option(Option.SET_CONTEXT, words[:9] + b"\xff" * 4) == [(Reply.ACK, b"")]
+        client.go()
+        size = len(one.data)
+        zeros, data, rest, last = 2 * BLOCK, 2 * BLOCK, 60 * BLOCK, 2 * BLOCK
+        wanted = [(zeros, 3), (data, 0), (rest, 3), (last, 0)]
+        assert client.status(0, size) == wanted
+        assert client.status(0, size, nbd.ONE_EXTENT) == wanted[:1]
+        assert client.status(BLOCK + 5, BLOCK) == [(BLOCK - 5, 3), (5, 0)]
+        assert (
+            client.chunk(Command.READ, 3 * BLOCK, 9)
+            == struct.pack(">Q", 3 * BLOCK) + one.data[3 * BLOCK : 3 * BLOCK + 9]
+        )
+        for command in (Command.READ, Command.STATUS):
+            failed = struct.pack(">IH", nbd.EINVAL, 0)
+            assert client.chunk(command, size, 1, kind=ChunkKind.FAILED) == failed
+        if shutil.which("qemu-img") is not None:
+            uri = f"nbd+unix:///0?socket={one.path}"
+            argv = ["qemu-img", "map", "--output=json", "-f", "raw", uri]
+            told = subprocess.run(argv, check=True, capture_output=True, timeout=60 * patience())
+            assert [part["zero"] for part in json.loads(told.stdout)] == [True, False, True, False]
+
+
 def test_exports_are_listed_and_described(store: BackupStore) -> None:
     with_three(store)
     with served(store) as one, one.connect() as client:
@@ -159,7 +221,8 @@ def test_exports_are_listed_and_described(store: BackupStore) -> None:
         assert FLAGS & Export.READ_ONLY
         [(kind, why)] = client.go("2")
         assert (kind, why) == (Reply.UNKNOWN, b"the exports are 0, 1")
-        assert client.option(Option.STRUCTURED) == [(Reply.UNSUPPORTED, b"")]
+        assert client.option(Option.SET_CONTEXT) == [(Reply.INVALID, b"")]
+        assert client.option(4) == [(Reply.UNSUPPORTED, b"")]
         assert client.option(Option.GO, b"\xff\xff\xff\xff") == [(Reply.INVALID, b"")]
         assert client.option(Option.ABORT) == [(Reply.ACK, b"")]
         with pytest.raises(EOFError):

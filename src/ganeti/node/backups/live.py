@@ -1,0 +1,296 @@
+"""Answers calls about live restores: the programs between a backup and a guest, and what the guest writes meanwhile.
+
+DATA/live-restores/INSTANCE-UUID/DISK-UUID.qcow2   an overlay: what the guest has written
+used              the guest has been started above the overlays
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganeti import uidpool
+from ganeti.base.errors import HostError, HypervisorError, InputError
+from ganeti.base.files import sync_directory, write_atomically
+from ganeti.base.identifiers import host_name, is_uuid
+from ganeti.base.paths import Paths
+from ganeti.hypervisor.disk_moves import DiskMoveRecords
+from ganeti.hypervisor.interface import Hypervisor, options_of
+from ganeti.hypervisor.live_restores import StartsAbove
+from ganeti.model import wire
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.node.backups import live_program
+from ganeti.node.backups.directory import NEW, entered, path_of
+from ganeti.node.backups.images import ImageWriter, new_image, open_directory
+from ganeti.node.backups.live_program import READY, LiveOrder
+from ganeti.node.carrier.keys import TransferKeys
+from ganeti.node.carrier.order import order_file
+from ganeti.node.disks import DeviceFactory, InstanceDisks
+from ganeti.node.instance_locks import InstanceLocks
+from ganeti.node.tasks import Program, Tasks, open_port
+from ganeti.protocols.backup_manifest import check_point
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.live_restores import (
+    LIVE_END,
+    LIVE_SERVE,
+    LIVE_SERVE_END,
+    LIVE_START,
+    LiveEndArgs,
+    LiveEnded,
+    LiveServerArgs,
+    LiveStartArgs,
+    LiveStarted,
+    Served,
+    ServePointArgs,
+)
+
+MIB = 1024 * 1024
+SERVE_LIMIT_S = 30 * 24 * 3600.0
+READY_S, LOOK_EVERY_S = 60.0, 0.02
+_USED = "used"
+_SERVER, _RELAY = "live", "live-relay"
+
+
+def handlers(calls: "LiveRestores") -> Handlers:
+    """Return the handlers; the ones about a guest wait for the lock of its instance."""
+    return {
+        LIVE_SERVE.name: calls.serve,
+        LIVE_SERVE_END.name: calls.serve_end,
+        LIVE_START.name: calls.start,
+        LIVE_END.name: calls.end,
+    }
+
+
+@dataclass(frozen=True)
+class LiveRestores:
+    """The live restores of this node's guests, and those that read this node's backups."""
+
+    paths: Paths
+    tasks: Tasks
+    hypervisors: Mapping[str, Hypervisor]
+    device: DeviceFactory
+    locks: InstanceLocks
+    keys: TransferKeys
+
+    # --- the node of the backup ---
+
+    async def serve(self, args: ServePointArgs, call: Call) -> Served:
+        host_name(args.instance_name, "instance_name")
+        check_point(args.point)
+        with entered(self.paths, args.target, args.instance_name):
+            directory = path_of(self.paths, args.target, args.instance_name)
+        order = LiveOrder(
+            directory=str(directory),
+            point=args.point,
+            disks=tuple(args.disks),
+            locks=str(uidpool.lock_directory(self.paths)),
+        )
+        file = self._file(args.token, _SERVER)
+        if not args.address:
+            path = self._socket(args.owner_uuid)
+            await self._run(file, order, call, lambda: _listening(path))
+            return Served()
+        port = file.with_suffix(".port")
+        await self._run(
+            file,
+            self._secured(file, order, args),
+            call,
+            lambda: open_port(args.address, port),
+        )
+        return Served(port=int(await asyncio.to_thread(port.read_text)))
+
+    def _secured(
+        self, file: Path, order: LiveOrder, args: ServePointArgs | LiveStartArgs
+    ) -> LiveOrder:
+        owner = args.owner if isinstance(args, ServePointArgs) else args.instance.name
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tls = self.keys.files(args.key_name, owner, args.peer, file)
+        return LiveOrder(
+            directory=order.directory,
+            point=order.point,
+            disks=order.disks,
+            locks=order.locks,
+            address=args.address,
+            port=order.port,
+            certificate=str(tls.certificate),
+            key=str(tls.key),
+            peer=str(tls.peer),
+        )
+
+    async def serve_end(self, args: LiveServerArgs, _call: Call) -> Nothing:
+        await self._ended(self._file(args.token, _SERVER))
+        return Nothing()
+
+    # --- the programs ---
+
+    def _file(self, token: str, role: str) -> Path:
+        if not token:
+            raise InputError("a live restore needs a token", "token")
+        return order_file(self.paths.streams, token, role)
+
+    def _socket(self, instance_uuid: str) -> Path:
+        """Return the socket at which QEMU reads the backup: a short name, because the kernel limits it."""
+        if not is_uuid(instance_uuid):
+            raise InputError(f"{instance_uuid!r:.60} is not the UUID of an instance", "owner_uuid")
+        return self.paths.kvm / f"{instance_uuid[:13]}.r"
+
+    async def _run(
+        self, file: Path, order: LiveOrder, call: Call, listens: Callable[[], socket.socket]
+    ) -> None:
+        """Start a program instead of an earlier one, and return when it answers; HostError with its reason.
+
+        A repeated call finds its own program.
+        """
+        key_file, ready = file.with_suffix(".key"), file.with_suffix(READY)
+        if not (key_file.exists() and key_file.read_text() == call.key):
+            await self._ended(file, forget=False)
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            ready.unlink(missing_ok=True)
+            write_atomically(key_file, call.key.encode())
+            write_atomically(file, wire.encode(order))
+        own = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
+        program = Program(
+            [sys.executable, "-m", live_program.__name__, str(file)],
+            env=own,
+            log_path=file.with_suffix(".log"),
+            timeout_s=SERVE_LIMIT_S,
+            listens=listens,
+            serves=True,
+        )
+        await self.tasks.begin(call.key, program)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + READY_S
+        while not ready.exists():
+            if call.key not in await asyncio.to_thread(self.tasks.running) or loop.time() > end:
+                said = program.log_path.read_text(errors="replace").strip()[-2000:]
+                raise HostError(f"the backup cannot be served: {said or 'no reason was reported'}")
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _ended(self, file: Path, *, forget: bool = True) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            key = await asyncio.to_thread(file.with_suffix(".key").read_text)
+            if not await self.tasks.end(key):
+                raise HostError("the program that serves the backup could not be ended")
+        if forget:
+            await asyncio.to_thread(shutil.rmtree, file.parent, ignore_errors=True)
+
+    # --- the node of the guest ---
+
+    def _able(self, instance: InstanceSpec) -> StartsAbove:
+        found = options_of(self.hypervisors, instance.hypervisor).live_restores
+        if found is None:
+            raise HypervisorError(
+                f"hypervisor {instance.hypervisor!r:.40} of this node cannot start a guest above a backup"
+            )
+        return found
+
+    def _is_moved(self, instance: InstanceSpec, token: str) -> bool:
+        move = DiskMoveRecords(self.paths).read(instance.uuid)
+        return move is not None and move.token == token and move.is_moved
+
+    async def start(self, args: LiveStartArgs, call: Call) -> LiveStarted:
+        instance = args.instance
+        able = self._able(instance)
+        async with self.locks.of(instance.name):
+            if self._is_moved(instance, args.token):
+                return LiveStarted(is_moved=True)
+            path = self._socket(instance.uuid)
+            if args.address:
+                file = self._file(args.token, _RELAY)
+                order = self._secured(file, LiveOrder(port=args.port), args)
+                await self._run(file, order, call, lambda: _listening(path))
+            overlays = await asyncio.to_thread(self._make_overlays, instance)
+            used = overlays.directory / _USED
+            was_used = used.exists()
+            # Durable before the guest can write: from then on only the guest's own disks may replace them.
+            await asyncio.to_thread(write_atomically, used, args.token.encode())
+            try:
+                disks = InstanceDisks(self.device, instance)
+                await able.start(instance, disks.paths, overlays.files, path)
+            except BaseException:
+                if not was_used and await self._is_gone(instance):
+                    used.unlink(missing_ok=True)
+                raise
+        return LiveStarted(is_moved=False)
+
+    async def _is_gone(self, instance: InstanceSpec) -> bool:
+        """Return whether there is certainly no guest."""
+        try:
+            return await self.hypervisors[instance.hypervisor].one_running(instance.uuid) is None
+        except HypervisorError:
+            return False
+
+    def _make_overlays(self, instance: InstanceSpec) -> "_Overlays":
+        """Make the missing overlays: empty images of the sizes of the disks."""
+        directory = self.paths.live_restore(instance.uuid)
+        if not directory.exists():
+            directory.mkdir(mode=0o700, parents=True)
+            sync_directory(directory.parent)
+        files = [directory / f"{disk.uuid}.qcow2" for disk in instance.disks]
+        descriptor = open_directory(directory)
+        try:
+            for disk, file in zip(instance.disks, files, strict=True):
+                if not file.exists():
+                    _make_image(descriptor, file.name, disk.size * MIB)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return _Overlays(directory, files)
+
+    async def end(self, args: LiveEndArgs, _call: Call) -> LiveEnded:
+        instance = args.instance
+        self._able(instance)
+        async with self.locks.of(instance.name):
+            directory = self.paths.live_restore(instance.uuid)
+            if args.keep_used and (directory / _USED).exists():
+                return LiveEnded(is_kept=True)
+            if directory.exists() and not self._is_moved(instance, args.token):
+                guest = await self.hypervisors[instance.hypervisor].one_running(instance.uuid)
+                if guest is not None:
+                    raise HostError(
+                        f"{instance.name} runs, and its latest data is only in {directory}; shut it down first"
+                    )
+            await self._ended(self._file(args.token, _RELAY))
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+            self._socket(instance.uuid).unlink(missing_ok=True)
+        return LiveEnded()
+
+
+@dataclass(frozen=True)
+class _Overlays:
+    directory: Path
+    files: list[Path]
+
+
+def _make_image(directory: int, name: str, size: int) -> None:
+    descriptor = new_image(directory, name + NEW)
+    try:
+        writer = ImageWriter(descriptor, size, "")
+        try:
+            writer.finish()
+        finally:
+            writer.close()
+    finally:
+        os.close(descriptor)
+    os.rename(name + NEW, name, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def _listening(path: Path) -> socket.socket:
+    """Listen at a socket for root alone."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
+    return listener
