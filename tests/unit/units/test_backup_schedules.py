@@ -29,6 +29,7 @@ from ganeti.rpc.procedures.drills import DrillArgs, DrillResult
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.simulation.faulty_store import Crash, Refuse
 from ganeti.simulation.virtual_time import LoopClock
+from ganeti.units.backup import schedules
 from ganeti.units.cluster.backup_findings import backup_findings
 from tests.support.backup_nodes import Stored, backup_node, backup_world
 from tests.support.units_cluster import Master, World, failed, succeeded
@@ -250,6 +251,23 @@ async def test_requested_backups_begin_at_once_and_only_of_covered_instances(
     succeeded(await master.run(modify(all_instances=False, instances=[OTHER])))
     _name, (text, _code) = failed(await master.run(asked))
     assert "does not cover" in text
+
+
+@pytest.mark.parametrize("number", range(3))
+async def test_request_for_more_instances_than_fit_into_one_change_reaches_all(
+    master: Master, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(schedules, "REQUESTS_AT_ONCE", 1)
+    names = [NAME, OTHER, "web3.example.com"]
+    for name in names:
+        await with_instance(master, name)
+    succeeded(await master.run(add(calendar="yearly", is_paused=True)))
+    job_id = await master.submit(OpBackupScheduleRun(schedule_name="s"))
+    master.store.inject(Refuse(), after=number)
+    await master.final(job_id)
+    assert succeeded(await master.run(OpBackupScheduleRun(schedule_name="s"))) == names
+    runs = master.snapshot.table(BackupRun).values()
+    assert [one.is_requested for one in runs] == [True] * len(names)
 
 
 async def test_failed_backup_is_repeated_and_reported_by_verify(

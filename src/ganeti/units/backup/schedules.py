@@ -37,7 +37,8 @@ from ganeti.units.instance.requests import check_tags
 
 SCHEDULES_LIMIT = 1000
 NUMBER_LIMIT = 100_000
-RUN_LIMIT = 90
+REQUESTS_AT_ONCE = 90
+"""Requested backups in one change of the configuration, which is limited."""
 """Instances of one request to run, so that it fits into a transaction."""
 _KEEP = ("keep_last", "keep_hourly", "keep_daily", "keep_weekly", "keep_monthly", "keep_yearly")
 _FROM_ZERO = ("bandwidth", "alert_after", *_KEEP)
@@ -220,10 +221,10 @@ class LUBackupScheduleRemove(LogicalUnit[OpBackupScheduleRemove, Change]):
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The instances to save, and the change that lets the master do so."""
+    """The instances to save, and the changes that let the master do so."""
 
     names: list[str]
-    change: Change
+    changes: list[Change]
 
 
 class LUBackupScheduleRun(LogicalUnit[OpBackupScheduleRun, RunPlan]):
@@ -233,6 +234,17 @@ class LUBackupScheduleRun(LogicalUnit[OpBackupScheduleRun, RunPlan]):
         snapshot = ctx.snapshot
         schedule = resolve_schedule(snapshot, self.op.schedule_name)
         guests = self._guests(snapshot, schedule)
+        changes = [
+            self._requested(ctx, schedule, guests[at : at + REQUESTS_AT_ONCE])
+            for at in range(0, len(guests), REQUESTS_AT_ONCE)
+        ]
+        for change in changes:
+            ctx.check_change(change)
+        return RunPlan([one.name for one in guests], changes)
+
+    @staticmethod
+    def _requested(ctx: UnitContext, schedule: BackupSchedule, guests: Sequence[Guest]) -> Change:
+        """Return the change that requests the backups of some instances."""
         now, uuids = ctx.now, [ctx.ids.uuid() for _ in guests]
 
         def change(draft: Draft) -> None:
@@ -241,8 +253,7 @@ class LUBackupScheduleRun(LogicalUnit[OpBackupScheduleRun, RunPlan]):
                 run = known.get((schedule.uuid, guest.uuid)) or new_run(schedule, guest, uuid, now)
                 draft.put(replace(run, is_requested=True, failures=0))
 
-        ctx.check_change(change)
-        return RunPlan([one.name for one in guests], change)
+        return change
 
     def _guests(self, snapshot: Snapshot, schedule: BackupSchedule) -> list[Guest]:
         """Return the named instances, by default all that the schedule covers; PrereqError."""
@@ -263,11 +274,6 @@ class LUBackupScheduleRun(LogicalUnit[OpBackupScheduleRun, RunPlan]):
             raise PrereqError(
                 f"schedule {schedule.name} covers no instance with disks", ErrorCode.WRONG_STATE
             )
-        if len(found) > RUN_LIMIT:
-            raise PrereqError(
-                f"schedule {schedule.name} covers {len(found)} instances; name at most {RUN_LIMIT} of them",
-                ErrorCode.WRONG_INPUT,
-            )
         return sorted(found, key=lambda one: one.name)
 
     def dry_run_result(self, ctx: UnitContext, plan: RunPlan) -> Any:
@@ -275,4 +281,8 @@ class LUBackupScheduleRun(LogicalUnit[OpBackupScheduleRun, RunPlan]):
         return plan.names
 
     async def execute(self, ctx: UnitContext, plan: RunPlan) -> Outcome:
-        return Outcome(plan.names, change=plan.change)
+        # Each change is a request of its own: after an interruption the command can be repeated.
+        *before, last = plan.changes
+        for change in before:
+            await ctx.config.change(change)
+        return Outcome(plan.names, change=last)
