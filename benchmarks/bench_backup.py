@@ -248,6 +248,8 @@ async def boots(directory: Path, rounds: int) -> dict[str, float]:
     guest, taken = build_tiny_guest(), {"live": list[float](), "own": list[float]()}
     for number in range(rounds):
         nodes = [_node(directory / f"{number}{name}") for name in "ab"]
+        for node in nodes:
+            await node.driver.upkeep.warm_up()
         instance = on_backed_disk(tiny_instance(guest))
         disk = make_disk(directory / f"{number}a" / "disk")
         install(guest, disk, instance.name)

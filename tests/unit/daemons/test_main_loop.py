@@ -12,7 +12,7 @@ import pytest
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 OWN_PROGRAMS = {
-    "ganeti.node.backups.drill", "ganeti.node.backups.live_program", "ganeti.node.carrier.callers", "ganeti.node.carrier.connection", "ganeti.node.carrier.ends",
+    "ganeti.node.backups.drill", "ganeti.node.backups.live_relay", "ganeti.node.carrier.callers", "ganeti.node.carrier.connection", "ganeti.node.carrier.ends",
 }  # fmt: skip
 """Modules of programs that tasks run as processes of their own; a daemon takes only names from them."""
 OTHER_LOOPS = {

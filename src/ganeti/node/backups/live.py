@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from ganeti import uidpool
 from ganeti.base.errors import HostError, HypervisorError, InputError
 from ganeti.base.files import sync_directory, write_atomically
@@ -22,14 +24,16 @@ from ganeti.base.paths import Paths
 from ganeti.hypervisor.disk_moves import DiskMoveRecords
 from ganeti.hypervisor.interface import Hypervisor, options_of
 from ganeti.hypervisor.live_restores import StartsAbove
+from ganeti.images.convert import UIDS
 from ganeti.model import wire
 from ganeti.model.instance_spec import InstanceSpec
-from ganeti.node.backups import live_program
+from ganeti.node.backups import live_program, live_relay
 from ganeti.node.backups.directory import NEW, entered, path_of
 from ganeti.node.backups.images import ImageWriter, new_image, open_directory
 from ganeti.node.backups.live_program import READY, LiveOrder
+from ganeti.node.backups.live_relay import RelayOrder
 from ganeti.node.carrier.keys import TransferKeys
-from ganeti.node.carrier.order import order_file
+from ganeti.node.carrier.order import TlsFiles, order_file
 from ganeti.node.disks import DeviceFactory, InstanceDisks
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.tasks import Program, Tasks, open_port
@@ -90,38 +94,25 @@ class LiveRestores:
             point=args.point,
             disks=tuple(args.disks),
             locks=str(uidpool.lock_directory(self.paths)),
+            first_uid=UIDS.start,
+            end_uid=UIDS.stop,
         )
         file = self._file(args.token, _SERVER)
         if not args.address:
             path = self._socket(args.owner_uuid)
-            await self._run(file, order, call, lambda: _listening(path))
+            await self._ready(await self._run(file, order, call, lambda: _listening(path)), call)
             return Served()
-        port = file.with_suffix(".port")
-        await self._run(
-            file,
-            self._secured(file, order, args),
-            call,
-            lambda: open_port(args.address, port),
+        port, tls = file.with_suffix(".port"), self._tls(file, args, args.owner)
+        order = replace(
+            order, certificate=str(tls.certificate), key=str(tls.key), peer=str(tls.peer)
         )
+        running = await self._run(file, order, call, lambda: open_port(args.address, port))
+        await self._ready(running, call)
         return Served(port=int(await asyncio.to_thread(port.read_text)))
 
-    def _secured(
-        self, file: Path, order: LiveOrder, args: ServePointArgs | LiveStartArgs
-    ) -> LiveOrder:
-        owner = args.owner if isinstance(args, ServePointArgs) else args.instance.name
+    def _tls(self, file: Path, args: ServePointArgs | LiveStartArgs, owner: str) -> TlsFiles:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        tls = self.keys.files(args.key_name, owner, args.peer, file)
-        return LiveOrder(
-            directory=order.directory,
-            point=order.point,
-            disks=order.disks,
-            locks=order.locks,
-            address=args.address,
-            port=order.port,
-            certificate=str(tls.certificate),
-            key=str(tls.key),
-            peer=str(tls.peer),
-        )
+        return self.keys.files(args.key_name, owner, args.peer, file)
 
     async def serve_end(self, args: LiveServerArgs, _call: Call) -> Nothing:
         await self._ended(self._file(args.token, _SERVER))
@@ -141,12 +132,13 @@ class LiveRestores:
         return self.paths.kvm / f"{instance_uuid[:13]}.r"
 
     async def _run(
-        self, file: Path, order: LiveOrder, call: Call, listens: Callable[[], socket.socket]
-    ) -> None:
-        """Start a program instead of an earlier one, and return when it answers; HostError with its reason.
-
-        A repeated call finds its own program.
-        """
+        self,
+        file: Path,
+        order: LiveOrder | RelayOrder,
+        call: Call,
+        listens: Callable[[], socket.socket],
+    ) -> Program:
+        """Start a program instead of an earlier one; a repeated call finds its own program."""
         key_file, ready = file.with_suffix(".key"), file.with_suffix(READY)
         if not (key_file.exists() and key_file.read_text() == call.key):
             await self._ended(file, forget=False)
@@ -154,9 +146,10 @@ class LiveRestores:
             ready.unlink(missing_ok=True)
             write_atomically(key_file, call.key.encode())
             write_atomically(file, wire.encode(order))
+        module = live_program if isinstance(order, LiveOrder) else live_relay
         own = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
         program = Program(
-            [sys.executable, "-m", live_program.__name__, str(file)],
+            [sys.executable, "-m", module.__name__, str(file)],
             env=own,
             log_path=file.with_suffix(".log"),
             timeout_s=SERVE_LIMIT_S,
@@ -164,13 +157,25 @@ class LiveRestores:
             serves=True,
         )
         await self.tasks.begin(call.key, program)
+        return program
+
+    async def _ready(self, program: Program, call: Call) -> None:
+        """Return when a program has opened the backup; HostError with its reason."""
+        ready = Path(program.argv[-1]).with_suffix(READY)
         loop = asyncio.get_running_loop()
         end = loop.time() + READY_S
         while not ready.exists():
-            if call.key not in await asyncio.to_thread(self.tasks.running) or loop.time() > end:
-                said = program.log_path.read_text(errors="replace").strip()[-2000:]
-                raise HostError(f"the backup cannot be served: {said or 'no reason was reported'}")
+            if loop.time() > end or await self._has_ended(call):
+                raise self._failure(program)
             await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _has_ended(self, call: Call) -> bool:
+        return call.key not in await asyncio.to_thread(self.tasks.running)
+
+    @staticmethod
+    def _failure(program: Program) -> HostError:
+        said = program.log_path.read_text(errors="replace").strip()[-2000:]
+        return HostError(f"the backup cannot be served: {said or 'no reason was reported'}")
 
     async def _ended(self, file: Path, *, forget: bool = True) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -200,11 +205,9 @@ class LiveRestores:
         async with self.locks.of(instance.name):
             if self._is_moved(instance, args.token):
                 return LiveStarted(is_moved=True)
-            path = self._socket(instance.uuid)
+            path, relay = self._socket(instance.uuid), None
             if args.address:
-                file = self._file(args.token, _RELAY)
-                order = self._secured(file, LiveOrder(port=args.port), args)
-                await self._run(file, order, call, lambda: _listening(path))
+                relay = await self._relay(args, call, path)
             overlays = await asyncio.to_thread(self._make_overlays, instance)
             used = overlays.directory / _USED
             was_used = used.exists()
@@ -216,8 +219,23 @@ class LiveRestores:
             except BaseException:
                 if not was_used and await self._is_gone(instance):
                     used.unlink(missing_ok=True)
+                if relay is not None and await self._has_ended(call):
+                    raise self._failure(relay) from None
                 raise
         return LiveStarted(is_moved=False)
+
+    async def _relay(self, args: LiveStartArgs, call: Call, path: Path) -> Program:
+        """Start the program that connects the socket with the other node; QEMU may connect before it runs."""
+        file = self._file(args.token, _RELAY)
+        tls = self._tls(file, args, args.instance.name)
+        order = RelayOrder(
+            address=args.address,
+            port=args.port,
+            certificate=str(tls.certificate),
+            key=str(tls.key),
+            peer=str(tls.peer),
+        )
+        return await self._run(file, order, call, lambda: _listening(path))
 
     async def _is_gone(self, instance: InstanceSpec) -> bool:
         """Return whether there is certainly no guest."""

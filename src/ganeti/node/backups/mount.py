@@ -6,7 +6,6 @@ open files, no privileges and a user of its own; it alone reads what clients and
 
 import argparse
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
@@ -25,16 +24,14 @@ from ganeti.base.terminal import say
 from ganeti.images.convert import UIDS
 from ganeti.node.backups.directory import Contents, allowed_targets, entered
 from ganeti.node.backups.images import Chain, open_chain
-from ganeti.node.backups.nbd_server import NbdServer
+from ganeti.node.backups.nbd_server import KEPT_PIECES, NbdServer
+from ganeti.node.backups.rights import drop_rights
 from ganeti.protocols.backup_manifest import Manifest
 from ganeti.storage.confinement import DirectoryMissing
 from ganeti.uidpool import ReleaseUid, RequestUnusedUid
 
-KEPT_PIECES = 16
-"""Pieces of each image in memory: file systems read the same ones again and again."""
 MIB = 1 << 20
 ENDED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 
 
 def chosen(contents: Contents, point: str) -> Manifest:
@@ -127,18 +124,6 @@ def serve(uid: int, chains: Mapping[str, Chain], listener: socket.socket) -> NoR
         status = 0
     finally:
         os._exit(status)
-
-
-def drop_rights(uid: int) -> None:
-    """Drop all privileges for good, and end with the parent process; OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if os.getuid() != uid:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-    for what, value in ((_PR_SET_NO_NEW_PRIVS, 1), (_PR_SET_PDEATHSIG, signal.SIGKILL)):
-        if libc.prctl(what, int(value), 0, 0, 0):
-            raise OSError(ctypes.get_errno(), "prctl")
 
 
 def told(point: Manifest, path: Path, chains: Mapping[str, Chain]) -> list[str]:

@@ -18,6 +18,8 @@ from ganeti.protocols import nbd
 from ganeti.protocols.nbd import ChunkKind, Command, Export, Info, Option, Reply
 
 CONNECTIONS_LIMIT = 16
+KEPT_PIECES = 16
+"""Pieces of each image in memory: file systems read the same ones again and again."""
 OPTION_BYTES = 4096
 """The longest data of an option: the name of an export, and a list of numbers."""
 READ_BYTES = 32 << 20
