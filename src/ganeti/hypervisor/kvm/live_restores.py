@@ -17,14 +17,15 @@ from typing import Protocol
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.command_line import DiskBackend
-from ganeti.hypervisor.kvm.guests import Guests
+from ganeti.hypervisor.kvm.guests import Guest, Guests
 from ganeti.hypervisor.live_restores import StartsAbove
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 
 RECONNECT_S = 30
 """The time for which a read waits for a backup that is out of reach; then the guest stops."""
-CONTINUE_S, LOOK_EVERY_S = 10.0, 0.2
-"""The time for a stopped guest to get its backup back."""
+CONTINUE_S, LOOK_EVERY_S, STABLE_S = 15.0, 0.2, 1.0
+"""The time for a stopped guest to get its backup back, and without an error after that."""
+IO_ERROR = "io-error"
 
 
 class _Start(Protocol):
@@ -55,19 +56,36 @@ class KvmLiveRestores(StartsAbove):
             overlay_backend(disk, overlay, socket)
             for disk, overlay in zip(instance.disks, overlays, strict=True)
         ]
+        files = self.guests.files(instance.uuid)
+        was = self.guests.peek(files)
+        may_stop = was is not None  # a read may still wait for the lost backup
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CONTINUE_S
         while True:
             try:
                 await self.start_with(instance, disk_paths, disks)
+                guest = self.guests.peek(files)
+                if not may_stop or guest is None or await self._goes_on(guest):
+                    return
             except HypervisorError:
-                # After a long loss QEMU connects in the background, and repeated reads fail until then.
-                guest = self.guests.peek(self.guests.files(instance.uuid))
-                if guest is None or loop.time() > deadline or await guest.status() != "io-error":
+                if not may_stop or loop.time() > deadline:
                     raise
-                await asyncio.sleep(LOOK_EVERY_S)
-            else:
-                return
+            # After a long loss QEMU connects in the background, and repeated reads fail until then.
+            if loop.time() > deadline:
+                raise HypervisorError(
+                    f"{instance.name} is stopped, because it does not reach its backup; repeat the command"
+                )
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _goes_on(self, guest: Guest) -> bool:
+        """Return whether a guest that continues has no error of a disk soon after that."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + STABLE_S
+        while loop.time() < end:
+            if await guest.status() == IO_ERROR:
+                return False
+            await asyncio.sleep(LOOK_EVERY_S)
+        return True
 
 
 def overlay_backend(disk: DiskSpec, overlay: Path, socket: Path) -> DiskBackend:
