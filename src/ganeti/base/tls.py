@@ -77,7 +77,7 @@ def authorities_context(pem: str) -> ssl.SSLContext:
         raise InputError(f"must have at most {AUTHORITIES_LIMIT} characters", "authorities")
     try:
         return ssl.create_default_context(cadata=pem)
-    except (ssl.SSLError, ValueError) as err:  # ValueError: not ASCII, or empty
+    except (ssl.SSLError, ValueError, TypeError) as err:  # the two others: empty, not ASCII
         raise InputError(
             f"must be certificates as PEM, from -----BEGIN CERTIFICATE----- on ({err})",
             "authorities",

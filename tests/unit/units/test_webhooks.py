@@ -117,6 +117,7 @@ def state_of(master: Master) -> WebhookState:
     (add(object_tags=["a b"]), "tags", ""),
     (add(groups=["x"]), None, "there is no group x"),
     (add(authorities="/etc/ssl/ca.pem"), "authorities", "BEGIN CERTIFICATE"),
+    (add(authorities="٣"), "authorities", "BEGIN CERTIFICATE"),
     (add(authorities="x" * 70_000), "authorities", "at most 65536"),
     (modify(kinds=["job"]), None, "there is no webhook 'w'"),
     (OpWebhookRemove(webhook_name="w"), None, "there is no webhook 'w'"),

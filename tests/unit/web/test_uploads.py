@@ -20,6 +20,7 @@ from ganeti.model.objects import Image, ImageDisk, ImageUuid
 from ganeti.model.opcodes.image import OpImageImport
 from ganeti.web import bodies, uploads
 from ganeti.web.uploads import Uploads
+from tests.support.patience import patience
 from tests.support.rest import (
     ADMIN,
     GUEST,
@@ -267,16 +268,16 @@ async def test_second_client_waits_for_its_turn(rig: RestRig) -> None:
 async def test_client_that_hangs_up_continues_from_what_was_stored(
     rig: RestRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploads, "PIECE_BYTES", 1)
+    monkeypatch.setattr(uploads, "PIECE_BYTES", 100)
     path = await begin(rig)
     headers = {**STREAM, "Content-Range": "bytes 0-999/1000", "Content-Length": "1000"}
     _reader, writer = await rig.connect()
     writer.write(request("PUT", path, b"", ADMIN, headers) + DATA[:300])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(20 * patience()):
         while stored(rig)[".part"] != 300:  # noqa: ASYNC110 - it comes over the network
             await asyncio.sleep(0.01)
     writer.transport.abort()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(20 * patience()):
         while (answer := await put(rig, path, 300, 1000)).status == 409:  # noqa: ASYNC110 - the same
             await asyncio.sleep(0.01)
     assert answer.json["job"] == 1
