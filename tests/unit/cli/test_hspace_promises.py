@@ -18,6 +18,15 @@ from tests.support.generated_clusters import Kind, cluster
 
 ACCEPT, INDEPENDENT = "--accept-existing-errors", "--independent-groups"
 SEEDS = range(16)
+OPTIONS: tuple[tuple[str, ...], ...] = ((), (ACCEPT,), (INDEPENDENT,), (ACCEPT, INDEPENDENT))
+CASES = [
+    pytest.param(
+        seed, options, marks=() if number == (seed + seed // 4) % len(OPTIONS) else pytest.mark.soak
+    )
+    for seed in SEEDS
+    for number, options in enumerate(OPTIONS)
+]
+"""Each kind of cluster meets each option; in `make soak` each cluster does."""
 TEMPLATES = (("drbd", "plain"), ("drbd", "plain", "sharedfile"), ("plain",), ("drbd",))
 
 
@@ -66,8 +75,7 @@ def placed(state: State, wanted: list[Instance], options: tuple[str, ...]) -> in
 
 @pytest.mark.sampled(4)
 @pytest.mark.requirement("S187")
-@pytest.mark.parametrize("options", [(), (ACCEPT,), (INDEPENDENT,), (ACCEPT, INDEPENDENT)])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("seed", "options"), CASES)
 def test_hspace_promises_no_more_than_hail_places(
     seed: int, options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

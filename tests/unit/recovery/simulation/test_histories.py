@@ -13,8 +13,8 @@ FIRST = int(os.environ.get("GANETI_RECOVERY_SEED", "0"))
 """The first seed: a failure names the seed to begin with."""
 RARE = {
     "D2 the copy's own record": ("late", 140),
-    "D7 a lease from the sending": ("late", 0),
-    "D7 a list that the node has": ("policies", 370),
+    "D7 a lease from the sending": ("late", 440),
+    "D7 a list that the node has": ("policies", 700),
     "D7 a master with a majority": ("long", 150),
     "D9 more than the generation": ("", 100),
     "D12 fencing of its own epoch": ("stuck", 0),
