@@ -86,6 +86,7 @@ def _fill(tree: Path) -> None:
     prepare_tree(tree)
     for name in ("lib", "log"):  # not all of /var: this checkout may be below it
         (tree / "var" / name).mkdir(parents=True, exist_ok=True)
+    (tree / "var/run").symlink_to("/run")
     (tree / "etc/hosts").write_text("127.0.0.1 localhost node1\n")
     # What is compiled here need not be compiled at each start of a machine, whose disk keeps nothing.
     compileall.compile_dir(CHECKOUT / "src", quiet=1)
