@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
-SCRIPTS = sorted(path.stem for path in (TOP / "benchmarks").glob("bench_*.py"))
+LONG = ("bench_backup", "bench_real_nodes", "bench_state")
+"""Which take more than half a minute, however short."""
+SCRIPTS = [
+    pytest.param(path.stem, marks=pytest.mark.soak if path.stem in LONG else ())
+    for path in sorted((TOP / "benchmarks").glob("bench_*.py"))
+]
 
 
 @pytest.mark.timeout(600)
