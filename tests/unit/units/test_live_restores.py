@@ -239,7 +239,7 @@ async def test_wrong_requests_are_refused_before_anything_is_done(master: Master
     assert "omit --disk" in text_of(await master.run(live(disk=0)))
     assert text_of(await master.run(live(bandwidth=-1))).startswith("bandwidth: ")
     succeeded(await master.run(modify(disks=[["add", -1, {"size": 64}]])))
-    assert "disk 2 of web1.example.com is not in backup" in text_of(await master.run(live()))
+    assert "does not contain disk 2 of web1.example.com" in text_of(await master.run(live()))
     assert master.instance(NAME).restoring is None
 
 

@@ -123,8 +123,8 @@ def planned(
     for disk in instance_spec(ctx.snapshot, instance).disks:
         if sizes.get(disk.uuid, disk.size * MIB + 1) > disk.size * MIB:
             raise InputError(
-                f"disk {disk.index} of {instance.name} is not in backup {point.point}, or larger there; restore the"
-                " others without --live",
+                f"backup {point.point} does not contain disk {disk.index} of {instance.name} ({disk.uuid}) in its"
+                " present size; without --live, only the disks that it contains are restored",
                 "live",
             )
     mark = instance.restoring
