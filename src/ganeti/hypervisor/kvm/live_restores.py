@@ -57,15 +57,14 @@ class KvmLiveRestores(StartsAbove):
             for disk, overlay in zip(instance.disks, overlays, strict=True)
         ]
         files = self.guests.files(instance.uuid)
-        was = self.guests.peek(files)
-        may_stop = was is not None  # a read may still wait for the lost backup
+        may_stop = self.guests.peek(files) is not None  # a read may still wait for the lost backup
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CONTINUE_S
         while True:
             try:
                 await self.start_with(instance, disk_paths, disks)
                 guest = self.guests.peek(files)
-                if not may_stop or guest is None or await self._goes_on(guest):
+                if not may_stop or guest is None or await self._continues(guest):
                     return
             except HypervisorError:
                 if not may_stop or loop.time() > deadline:
@@ -73,11 +72,12 @@ class KvmLiveRestores(StartsAbove):
             # After a long loss QEMU connects in the background, and repeated reads fail until then.
             if loop.time() > deadline:
                 raise HypervisorError(
-                    f"{instance.name} is stopped, because it does not reach its backup; repeat the command"
+                    f"{instance.name} is stopped, because it does not reach its backup; check that the node with the backup answers, and"
+                    " repeat the command"
                 )
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _goes_on(self, guest: Guest) -> bool:
+    async def _continues(self, guest: Guest) -> bool:
         """Return whether a guest that continues has no error of a disk soon after that."""
         loop = asyncio.get_running_loop()
         end = loop.time() + STABLE_S

@@ -108,7 +108,7 @@ class OpBackupRestore(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_RESTO
         pause of less than a second as a rule, and nothing refers to the backup any more. If the backup is out of
         reach for longer than 30 s, the guest stops and gets no error. After an interruption, also of the guest
         itself, nothing that it has written is lost: repeat the command, which continues. Until it has completed, the
-        instance cannot be started otherwise, moved or changed, and its backup is not pruned. To give up what the
+        instance cannot be started otherwise, moved or changed, and its backup is not pruned. To abandon what the
         guest has written, shut it down and restore it without --live.
 
         To restore a backup as a new instance, use gnt-backup import with --backup.

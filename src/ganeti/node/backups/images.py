@@ -44,7 +44,7 @@ class ImageWriter:
     def __init__(self, descriptor: int, size: int, backing: str) -> None:
         self._size, self._backing = size, backing
         self._tables: dict[int, Table] = {}
-        self._pieces = PieceWriter(descriptor, digests=True)
+        self._pieces = PieceWriter(descriptor, PIECE, digests=True)
         self._first = self._pieces.room()
         self._piece, self._number = self._first, 0
         self._filled = self._first_filled = self._end = CLUSTER

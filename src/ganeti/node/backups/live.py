@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ganeti import uidpool
-from ganeti.base.errors import HostError, HypervisorError, InputError
+from ganeti.base.errors import GanetiError, HostError, HypervisorError, InputError
 from ganeti.base.files import sync_directory, write_atomically
 from ganeti.base.identifiers import host_name, is_uuid
 from ganeti.base.paths import Paths
@@ -216,7 +216,7 @@ class LiveRestores:
             try:
                 disks = InstanceDisks(self.device, instance)
                 await able.start(instance, disks.paths, overlays.files, path)
-            except BaseException:
+            except (GanetiError, OSError):
                 if not was_used and await self._is_gone(instance):
                     used.unlink(missing_ok=True)
                 if relay is not None and await self._has_ended(call):

@@ -21,9 +21,11 @@ from ganeti.node.backups.ends import ImageSink, open_changes, open_point
 from ganeti.node.carrier.buffers import fill, widen, writer
 from ganeti.node.carrier.frames import CHUNK, Piece, Pieces, as_data, buffers, split_zeros
 from ganeti.node.carrier.order import EndOrder
-from ganeti.node.carrier.pieces import BLOCK, SIZE, PieceWriter
+from ganeti.node.carrier.pieces import BLOCK, PieceWriter
 from ganeti.storage.clones import NoClones, clone, cloned
 
+WRITE_BYTES = 4 * 1024 * 1024
+"""Data that is written at once."""
 HOLE_PIECE = 64 * 1024 * 1024
 """Maximum number of zeros in one piece."""
 ZEROS_LEAST = 1024 * 1024
@@ -284,7 +286,7 @@ class _FileSink:
         self._descriptor, self._path = descriptor, path
         self._is_new, self._has_zeros = is_new, has_zeros
         self._offset = 0
-        self._writer = PieceWriter(descriptor)
+        self._writer = PieceWriter(descriptor, WRITE_BYTES)
         self._room: mmap.mmap | None = None
         self._filled = self._zeros = 0
 
@@ -312,11 +314,11 @@ class _FileSink:
         while view:
             if self._room is None:
                 self._room = self._writer.room()
-            part = view[: SIZE - self._filled]
+            part = view[: WRITE_BYTES - self._filled]
             self._room[self._filled : self._filled + len(part)] = part
             self._filled += len(part)
             view = view[len(part) :]
-            if self._filled == SIZE:
+            if self._filled == WRITE_BYTES:
                 self._flush()
 
     def _flush(self) -> None:

@@ -11,8 +11,6 @@ import os
 import queue
 import threading
 
-SIZE = 4 << 20
-"""Bytes in a buffer."""
 BLOCK = 4096
 """Positions and lengths that are a multiple of it may pass by the page cache."""
 SYNC_EVERY = 64 << 20
@@ -29,10 +27,10 @@ def reopened_direct(descriptor: int, mode: int) -> int | None:
 
 
 class PieceWriter:
-    """Writes buffers of SIZE bytes, and computes their digests if requested."""
+    """Writes buffers of `size` bytes, and computes their digests if requested."""
 
-    def __init__(self, descriptor: int, *, digests: bool = False) -> None:
-        self._descriptor = descriptor
+    def __init__(self, descriptor: int, size: int, *, digests: bool = False) -> None:
+        self._descriptor, self._size = descriptor, size
         self._direct = reopened_direct(descriptor, os.O_WRONLY)
         self._refused = False
         self._failure: OSError | None = None
@@ -54,7 +52,7 @@ class PieceWriter:
         self._check()
         if self._unused and self._free.empty():
             self._unused -= 1
-            return mmap.mmap(-1, SIZE)
+            return mmap.mmap(-1, self._size)
         room = self._free.get()
         self._check()
         return room

@@ -87,7 +87,7 @@ def earlier(op: OpBackupRestore, instance: Instance) -> LiveRestore | None:
     if op.point not in (None, mark.live.point):
         raise PrereqError(
             f"{instance.name} runs above backup {mark.live.point}, and a restore from {op.point} would lose what it has"
-            f" written since; omit --point to complete the restore, or give that data up: gnt-instance shutdown"
+            f" written since; omit --point to complete the restore, or abandon that data: gnt-instance shutdown"
             f" {instance.name} && gnt-backup restore --point={op.point} {instance.name}",
             ErrorCode.WRONG_STATE,
         )
@@ -99,7 +99,10 @@ def at_place(ctx: UnitContext, op: OpBackupRestore, live: LiveRestore) -> OpBack
     node = ctx.snapshot.nodes.get(NodeUuid(live.node))
     if node is None:
         raise PrereqError(
-            f"the node with backup {live.point} has left the cluster", ErrorCode.UNKNOWN_ENTITY
+            f"the node with backup {live.point} has left the cluster, so this restore cannot be completed; to abandon what"
+            f" {op.instance_name} has written since, run: gnt-instance shutdown {op.instance_name}, then gnt-backup restore"
+            " with another backup",
+            ErrorCode.UNKNOWN_ENTITY,
         )
     return replace(op, node=node.name, target=live.target, point=live.point)
 

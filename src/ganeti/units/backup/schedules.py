@@ -38,8 +38,7 @@ from ganeti.units.instance.requests import check_tags
 SCHEDULES_LIMIT = 1000
 NUMBER_LIMIT = 100_000
 REQUESTS_AT_ONCE = 90
-"""Requested backups in one change of the configuration, which is limited."""
-"""Instances of one request to run, so that it fits into a transaction."""
+"""Requested backups in one change of the configuration, so that it fits into a transaction."""
 _KEEP = ("keep_last", "keep_hourly", "keep_daily", "keep_weekly", "keep_monthly", "keep_yearly")
 _FROM_ZERO = ("bandwidth", "alert_after", *_KEEP)
 _FROM_ONE = ("at_once", "per_node")

@@ -22,7 +22,6 @@ from ganeti.node.backups.images import (
     open_image,
 )
 from ganeti.node.carrier.frames import AHEAD
-from ganeti.node.carrier.pieces import SIZE as SIZE_OF_BUFFER
 from ganeti.node.carrier.pieces import PieceWriter
 from ganeti.protocols.backup_manifest import PIECE, Image
 from ganeti.protocols.qcow2 import CLUSTER
@@ -193,14 +192,14 @@ def test_piece_is_unchanged_until_later_digests_are_computed(tmp_path: Path) -> 
     os.close(reader.descriptor)
 
 
-@pytest.mark.parametrize("crossed", [0, 1, 4095, 4096, SIZE_OF_BUFFER - 1, SIZE_OF_BUFFER + 5])
+@pytest.mark.parametrize("crossed", [0, 1, 4095, 4096, PIECE - 1, PIECE + 5])
 def test_pieces_of_any_position_and_length_are_written(tmp_path: Path, crossed: int) -> None:
-    path, data = tmp_path / "disk", os.urandom(SIZE_OF_BUFFER + 9000)
+    path, data = tmp_path / "disk", os.urandom(PIECE + 9000)
     with path.open("w+b") as file:
-        writer = PieceWriter(file.fileno())
+        writer = PieceWriter(file.fileno(), PIECE)
         for at, end in ((0, crossed), (crossed, len(data))):
-            for begin in range(at, end, SIZE_OF_BUFFER):
-                part = data[begin : min(end, begin + SIZE_OF_BUFFER)]
+            for begin in range(at, end, PIECE):
+                part = data[begin : min(end, begin + PIECE)]
                 room = writer.room()
                 room[: len(part)] = part
                 writer.put(begin, room, len(part))
