@@ -20,7 +20,7 @@ from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.opcode_table import parse_opcode
 from ganeti.model.webhook import WebhookState
 from ganeti.protocols.luxi import Answer, Request, error_from_wire
-from ganeti.recovery.power import Barred, PowerResult
+from ganeti.recovery.power import PowerResult, StorageResult
 
 OBJECTS_LIMIT = 100
 """Maximum number of objects of one transaction in the record."""
@@ -98,7 +98,7 @@ class MasterAudit:
             }
         )
 
-    def storage_fenced(self, node: str, result: Barred, seconds: float) -> None:
+    def storage_fenced(self, node: str, result: StorageResult, seconds: float) -> None:
         """Record an attempt to let storage refuse a node's writes."""
         self._append(
             {

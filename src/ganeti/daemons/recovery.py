@@ -390,11 +390,11 @@ class RecoveryDriver:
                 case SendBeat():
                     self._spawn(self._beat(term, instruction), "heartbeat")
                 case Fence(node, FenceMethod.STORAGE):
-                    self._spawn(self._bar(term, node), "fence by storage")
+                    self._spawn(self._fence_by_storage(term, node), "fence by storage")
                 case Fence(node):
                     self._spawn(self._fence(term, node), "fence")
                 case Release(node, instances):
-                    self._spawn(self._unbar(term, node, instances), "release of storage")
+                    self._spawn(self._unfence(term, node, instances), "release of storage")
                 case Commit(row):
                     self._spawn(self._commit(term, row), "recovery row")
                 case Submit():
@@ -558,15 +558,15 @@ class RecoveryDriver:
         result = await self._power.cut(node)
         self._report(term, FenceEnded(node, result.is_fenced, result.detail))
 
-    async def _bar(self, term: _Term, node: NodeUuid) -> None:
-        found = await self._storage.bar(node)
+    async def _fence_by_storage(self, term: _Term, node: NodeUuid) -> None:
+        found = await self._storage.fence(node)
         event = FenceEnded(
             node, bool(found.instances), found.detail, FenceMethod.STORAGE, found.instances
         )
         self._report(term, event)
 
-    async def _unbar(self, term: _Term, node: NodeUuid, instances: tuple[str, ...]) -> None:
-        self._report(term, ReleaseEnded(node, await self._storage.unbar(node, instances)))
+    async def _unfence(self, term: _Term, node: NodeUuid, instances: tuple[str, ...]) -> None:
+        self._report(term, ReleaseEnded(node, await self._storage.unfence(node, instances)))
 
     async def _commit(self, term: _Term, row: Row) -> None:
         try:

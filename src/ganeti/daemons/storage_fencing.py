@@ -17,9 +17,9 @@ from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.recovery import Recovery
-from ganeti.recovery.power import Barred
+from ganeti.recovery.power import StorageResult
 from ganeti.rpc.headers import UNREACHABLE
-from ganeti.rpc.procedures.disks import BLOCKDEV_BAR, BLOCKDEV_UNBAR, BarArgs
+from ganeti.rpc.procedures.disks import BLOCKDEV_FENCE, BLOCKDEV_UNFENCE, FenceArgs
 from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.units.calls import Rpc
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 class StorageAudit(Protocol):
     """The record of attempts (`ganeti.api.audit.MasterAudit`)."""
 
-    def storage_fenced(self, node: str, result: Barred, seconds: float) -> None: ...
+    def storage_fenced(self, node: str, result: StorageResult, seconds: float) -> None: ...
 
 
 class StorageFencing:
@@ -42,15 +42,15 @@ class StorageFencing:
         self._config, self._rpc = config, rpc
         self._clock, self._audit = clock, audit
 
-    async def bar(self, uuid: NodeUuid) -> Barred:
+    async def fence(self, uuid: NodeUuid) -> StorageResult:
         """Let the storage of a node's protected instances refuse its writes; never raises GanetiError."""
         snapshot = self._config.snapshot
         node = snapshot.nodes.get(uuid)
         if node is None:
-            return Barred((), "the node is not in the configuration")
+            return StorageResult((), "the node is not in the configuration")
         began, done, failed = self._clock.monotonic(), [], []
         for instance in _at_risk(snapshot, uuid):
-            why = await self._each_disk(snapshot, node, instance, BLOCKDEV_BAR)
+            why = await self._each_disk(snapshot, node, instance, BLOCKDEV_FENCE)
             if why:
                 failed.append(f"{instance.name}: {why}")
             else:
@@ -58,12 +58,14 @@ class StorageFencing:
         detail = f"it refuses the writes of {node.name} to {len(done)} instances" if done else ""
         if not (done or failed):
             detail = f"no protected instance runs on {node.name}"
-        result = Barred(tuple(one.uuid for one in done), "; ".join(filter(None, (detail, *failed))))
+        result = StorageResult(
+            tuple(one.uuid for one in done), "; ".join(filter(None, (detail, *failed)))
+        )
         _log.warning("storage fencing of node %s: %s", node.name, result.detail)
         self._audit.storage_fenced(node.name, result, self._clock.monotonic() - began)
         return result
 
-    async def unbar(self, uuid: NodeUuid, instances: Sequence[str]) -> str:
+    async def unfence(self, uuid: NodeUuid, instances: Sequence[str]) -> str:
         """Let the storage of these instances, and of those on the node, accept its writes; return why not, or ''."""
         snapshot = self._config.snapshot
         node = snapshot.nodes.get(uuid)
@@ -74,8 +76,8 @@ class StorageFencing:
         failed = [
             f"{instance.name}: {why}"
             for instance in found
-            if not why_not_barred(instance)
-            and (why := await self._each_disk(snapshot, node, instance, BLOCKDEV_UNBAR))
+            if not why_not_fenced(instance)
+            and (why := await self._each_disk(snapshot, node, instance, BLOCKDEV_UNFENCE))
         ]
         return f"its storage does not accept its writes: {'; '.join(failed)}" if failed else ""
 
@@ -84,14 +86,14 @@ class StorageFencing:
         snapshot: Snapshot,
         node: Node,
         instance: Instance,
-        procedure: Procedure[BarArgs, Nothing],
+        procedure: Procedure[FenceArgs, Nothing],
     ) -> str:
         """Return why it failed, or ''."""
-        if why := why_not_barred(instance):
+        if why := why_not_fenced(instance):
             return why
         addresses = [one for one in (node.primary_ip, node.secondary_ip) if one]
         for disk in instance_spec(snapshot, instance).disks:
-            args = BarArgs(
+            args = FenceArgs(
                 instance_name=instance.name,
                 disk=disk,
                 node_name=node.name,
@@ -102,7 +104,11 @@ class StorageFencing:
         return ""
 
     async def _ask(
-        self, snapshot: Snapshot, node: Node, procedure: Procedure[BarArgs, Nothing], args: BarArgs
+        self,
+        snapshot: Snapshot,
+        node: Node,
+        procedure: Procedure[FenceArgs, Nothing],
+        args: FenceArgs,
     ) -> str:
         why = "no other node that runs instances is online"
         for one in _askable(snapshot, node):
@@ -117,9 +123,9 @@ class StorageFencing:
         return why
 
 
-def why_not_barred(instance: Instance) -> str:
+def why_not_fenced(instance: Instance) -> str:
     """Return why the storage of an instance cannot refuse a node's writes; '' if it can."""
-    if not DISK_TEMPLATES[instance.disk_template].can_bar:
+    if not DISK_TEMPLATES[instance.disk_template].can_fence:
         return f"storage of template {instance.disk_template} cannot refuse the writes of one node"
     return "" if instance.disks else "it has no disks"
 

@@ -114,8 +114,8 @@ class DiskTemplate(msgspec.Struct, frozen=True):
     """What the storage of its disks must be for snapshots, if not every storage can; '' if every one can."""
     snapshots_take_space: bool = False
     """True if a snapshot takes up to the space of its disk, and is listed, in the disk's storage unit."""
-    can_bar: bool = False
-    """True if its storage can refuse the writes of one node (`ganeti.storage.interface.Barring`)."""
+    can_fence: bool = False
+    """True if its storage can refuse the writes of one node (`ganeti.storage.interface.StorageFence`)."""
     fixed_params: tuple[str, ...] = ()
     """Parameters of a disk's location, which never change after its creation."""
 
@@ -260,7 +260,7 @@ RBD = DiskTemplate(
     disk_id=DiskId(driver="rbd"),
     remote=_rbd_options,
     is_balanced=True,
-    can_bar=True,
+    can_fence=True,
     params={**_ACCESS, "pool": "rbd"},
     fixed_params=("pool",),
 )
@@ -273,7 +273,7 @@ EXTERNAL = DiskTemplate(
     params=_ACCESS,
     open_params=True,
     by_provider=True,
-    can_bar=True,
+    can_fence=True,
     snapshots_need="a provider with a script snapshot",
     fixed_params=("provider",),
 )

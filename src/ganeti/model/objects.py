@@ -52,11 +52,18 @@ class NodeRow:
     is_off: bool = False
     """FENCED because its power is off: no guest runs there. A watchdog ends only those that it knows as protected."""
     by_storage: bool = False
-    """FENCED because its storage refuses its writes to the disks of the instances in `barred`, and only to these."""
-    barred: tuple[str, ...] = ()
+    """FENCED because its storage refuses its writes to the disks of the instances in `fenced_instances`, and only to these."""
+    fenced_instances: tuple[str, ...] = ()
     """Instances by UUID whose storage refuses the writes of this node; until it has returned."""
     asked_storage: bool = False
     """The storage may have been asked to refuse its writes; committed before that, until it has returned."""
+
+    def has_ended(self, instance: str, *, under_lease: bool) -> bool:
+        """Return whether a guest of this instance certainly runs no more here, or cannot write its disks (D7)."""
+        if self.state is not NodeState.FENCED:
+            return False
+        is_kept = instance in self.fenced_instances if self.by_storage else under_lease
+        return self.is_off or is_kept
 
 
 @dataclass(frozen=True, slots=True)

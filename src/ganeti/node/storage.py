@@ -16,9 +16,9 @@ from ganeti.rpc.procedures.disks import (
     BLOCKDEV_ADOPT,
     BLOCKDEV_ADOPTABLE,
     BLOCKDEV_ASSEMBLE,
-    BLOCKDEV_BAR,
     BLOCKDEV_CREATE,
     BLOCKDEV_DISCARD,
+    BLOCKDEV_FENCE,
     BLOCKDEV_GIVE_BACK,
     BLOCKDEV_GROW,
     BLOCKDEV_INFO,
@@ -27,14 +27,14 @@ from ganeti.rpc.procedures.disks import (
     BLOCKDEV_REMOVE,
     BLOCKDEV_SETINFO,
     BLOCKDEV_SHUTDOWN,
-    BLOCKDEV_UNBAR,
+    BLOCKDEV_UNFENCE,
     DISKS_INFO,
     MIRRORED_DEVICES,
     AdoptDiskArgs,
-    BarArgs,
     DiskArgs,
     DiskInfo,
     DisksArgs,
+    FenceArgs,
     GrowDiskArgs,
     MirroredDevice,
     OpenAloneArgs,
@@ -43,7 +43,7 @@ from ganeti.rpc.procedures.disks import (
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.storage.drbd.driver import mirrored_devices
 from ganeti.storage.identity import identity
-from ganeti.storage.interface import Adoption, Barring, BlockDevice, Mirror
+from ganeti.storage.interface import Adoption, BlockDevice, Mirror, StorageFence
 from ganeti.storage.sizes import check_made
 
 AT_ONCE = 4
@@ -67,8 +67,8 @@ def handlers(
         BLOCKDEV_SHUTDOWN.name: disks.close,
         BLOCKDEV_OUTDATE.name: disks.outdate,
         BLOCKDEV_SETINFO.name: disks.set_info,
-        BLOCKDEV_BAR.name: disks.bar,
-        BLOCKDEV_UNBAR.name: disks.unbar,
+        BLOCKDEV_FENCE.name: disks.fence,
+        BLOCKDEV_UNFENCE.name: disks.unfence,
         BLOCKDEV_OPEN_ALONE.name: disks.open_alone,
         BLOCKDEV_DISCARD.name: disks.discard,
         BLOCKDEV_INFO.name: disks.info,
@@ -156,18 +156,18 @@ class _Disks:
             await _label(device, args.instance_name)
         return Nothing()
 
-    async def bar(self, args: BarArgs, _call: Call) -> Nothing:
+    async def fence(self, args: FenceArgs, _call: Call) -> Nothing:
         async with self.locks.of(args.instance_name):
-            await self._barring(args).bar(args.node_name, args.addresses)
+            await self._fence_of(args).fence(args.node_name, args.addresses)
         return Nothing()
 
-    async def unbar(self, args: BarArgs, _call: Call) -> Nothing:
+    async def unfence(self, args: FenceArgs, _call: Call) -> Nothing:
         async with self.locks.of(args.instance_name):
-            await self._barring(args).unbar(args.node_name, args.addresses)
+            await self._fence_of(args).unfence(args.node_name, args.addresses)
         return Nothing()
 
-    def _barring(self, args: BarArgs) -> Barring:
-        found = self.device(args.instance_name, args.disk).barring
+    def _fence_of(self, args: FenceArgs) -> StorageFence:
+        found = self.device(args.instance_name, args.disk).fencing
         if found is None:
             raise StorageError(
                 f"disk {args.disk.index}: storage of template {args.disk.template} cannot refuse the"

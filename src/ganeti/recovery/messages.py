@@ -55,7 +55,7 @@ class FenceEnded:
     is_fenced: bool
     detail: str = ""
     method: FenceMethod = FenceMethod.POWER
-    barred: tuple[str, ...] = ()
+    fenced_instances: tuple[str, ...] = ()
     """By the storage: the instances by UUID to whose disks the node cannot write."""
 
 

@@ -137,10 +137,7 @@ class NodeWatch:
 
     def has_ended(self, uuid: str, guest: InstanceFacts) -> bool:
         """Return whether a guest that ran here certainly runs no more, or cannot write its disks (D7)."""
-        if self.row.state is not NodeState.FENCED:
-            return False
-        is_kept = uuid in self.row.barred if self.row.by_storage else guest.is_under_lease
-        return self.row.is_off or is_kept
+        return self.row.has_ended(uuid, under_lease=guest.is_under_lease)
 
     def next_due(self) -> float:
         """Return when `tick` has something to do."""
@@ -255,9 +252,11 @@ class NodeWatch:
         self._trying = None
         if event.method is FenceMethod.STORAGE:
             is_awaited = self.row.state in (NodeState.FENCING, NodeState.STUCK)
-            if event.is_fenced and event.barred and is_awaited:
+            if event.is_fenced and event.fenced_instances and is_awaited:
                 why = f"storage: {event.detail}"
-                return self._move(NodeState.FENCED, around, why=why, barred=event.barred)
+                return self._move(
+                    NodeState.FENCED, around, why=why, fenced_instances=event.fenced_instances
+                )
         elif event.is_fenced and self._may_be_off():
             why = f"power off: {event.detail}"
             return self._move(NodeState.FENCED, around, why=why, is_off=True)
@@ -298,7 +297,7 @@ class NodeWatch:
         if self.row.state is not NodeState.RETURNING:
             return []
         if self.row.asked_storage:
-            return [Release(self.node, self.row.barred)]
+            return [Release(self.node, self.row.fenced_instances)]
         return self._move(NodeState.HEALTHY, around)
 
     def release_ended(self, problem: str, now: float, around: Surroundings) -> list[Instruction]:
@@ -349,7 +348,7 @@ class NodeWatch:
                 return self._move(NodeState.FENCING, around)
             case NodeState.RETURNING if self._release_due is not None and now >= self._release_due:
                 self._release_due = None
-                return [Release(self.node, self.row.barred)]
+                return [Release(self.node, self.row.fenced_instances)]
             case NodeState.FENCING:
                 return self._fence_on(now, around)
             case NodeState.STUCK:
@@ -426,15 +425,15 @@ class NodeWatch:
         why: str = "",
         *,
         is_off: bool = False,
-        barred: tuple[str, ...] = (),
+        fenced_instances: tuple[str, ...] = (),
         asks_storage: bool = False,
     ) -> list[Instruction]:
         """Begin a change of state. Only a healthy node is known to be armed or not.
 
-        What the storage has barred remains so until the node has returned.
+        What the storage refuses remains refused until the node has returned.
         """
         armed = self.is_armed if state is NodeState.HEALTHY else self.row.is_armed
-        kept = () if state is NodeState.HEALTHY else self.row.barred
+        kept = () if state is NodeState.HEALTHY else self.row.fenced_instances
         row = NodeRow(
             self.node,
             state,
@@ -442,8 +441,8 @@ class NodeWatch:
             armed,
             why,
             is_off,
-            by_storage=bool(barred),
-            barred=tuple(dict.fromkeys((*kept, *barred))),
+            by_storage=bool(fenced_instances),
+            fenced_instances=tuple(dict.fromkeys((*kept, *fenced_instances))),
             asked_storage=asks_storage
             or (state is not NodeState.HEALTHY and self.row.asked_storage),
         )

@@ -17,7 +17,7 @@ class PowerResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Barred:
+class StorageResult:
     """The outcome of one attempt."""
 
     instances: tuple[str, ...]

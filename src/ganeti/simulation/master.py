@@ -24,7 +24,7 @@ from ganeti.model.objects import Node, NodeUuid
 from ganeti.query.execute import ClusterFacts, QueryExecutor
 from ganeti.query.job_filters import job_rules
 from ganeti.query.live import LiveSource
-from ganeti.recovery.power import Barred, PowerResult
+from ganeti.recovery.power import PowerResult, StorageResult
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.stale_work import StaleWorkFence
 from ganeti.simulation.faulty_store import FaultyStore
@@ -78,7 +78,7 @@ class TracedPower:
         detail = f"{device}: {result.detail} ({seconds:.0f} s)"
         self._trace.add(Kind.POWER_CUT, node, detail)
 
-    def storage_fenced(self, node: str, result: Barred, seconds: float) -> None:
+    def storage_fenced(self, node: str, result: StorageResult, seconds: float) -> None:
         """Do nothing: the trace has the state of the node, with the reason."""
 
 

@@ -96,17 +96,17 @@ class Labels(Protocol):
         ...
 
 
-class Barring(Protocol):
+class StorageFence(Protocol):
     """The part of a driver whose storage can refuse the writes of one node."""
 
-    async def bar(self, node: str, addresses: Sequence[str]) -> None:
+    async def fence(self, node: str, addresses: Sequence[str]) -> None:
         """Return once a node certainly cannot write any more, not even what it has buffered; `addresses` are all of its own.
 
         Called on another node, while that node is lost and perhaps still writes. StorageError if it may still write.
         """
         ...
 
-    async def unbar(self, node: str, addresses: Sequence[str]) -> None:
+    async def unfence(self, node: str, addresses: Sequence[str]) -> None:
         """Accept the node's writes again; no-op if they are accepted."""
         ...
 
@@ -125,7 +125,7 @@ class BlockDevice(abc.ABC):
     snapshots: Snapshots | None = None
     adoption: Adoption | None = None
     labels: Labels | None = None
-    barring: Barring | None = None
+    fencing: StorageFence | None = None
 
     @abc.abstractmethod
     def __init__(self, paths: Paths, disk: DiskSpec) -> None:

@@ -15,13 +15,13 @@ from ganeti.base.process import CommandFailed, Completed, Run, run
 from ganeti.model.disk_templates import RBD, RBD_SCHEME, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
-from ganeti.storage.interface import Barring, BlockDevice, Snapshots
+from ganeti.storage.interface import BlockDevice, Snapshots, StorageFence
 from ganeti.storage.sizes import check_size
 
 MIB = 1024 * 1024
 TIMEOUT_S = 600.0
 CEPH_S = 30.0
-BARRED_S = str(366 * 24 * 3600)
+BLOCKLIST_S = str(366 * 24 * 3600)
 """A year: the entry is removed when the node has returned. By itself it would end after an hour."""
 USERSPACE = "userspace"
 
@@ -34,7 +34,7 @@ _NOT_FOUND = 2
 """Exit status of `rbd`: ENOENT."""
 
 
-class RadosImage(BlockDevice, Snapshots, Barring):
+class RadosImage(BlockDevice, Snapshots, StorageFence):
     """An image in a pool, which every node sees."""
 
     template: ClassVar[DiskTemplate] = RBD
@@ -51,7 +51,7 @@ class RadosImage(BlockDevice, Snapshots, Barring):
                     f" ('rbd', image), which template {self.template.name} needs"
                 )
         self._disk, self._run = disk, run
-        self.snapshots = self.barring = self
+        self.snapshots = self.fencing = self
 
     @property
     def _is_mapped(self) -> bool:
@@ -149,7 +149,7 @@ class RadosImage(BlockDevice, Snapshots, Barring):
 
     # --- fencing ---
 
-    async def bar(self, node: str, addresses: Sequence[str]) -> None:
+    async def fence(self, node: str, addresses: Sequence[str]) -> None:
         """Put the address of the client that holds the exclusive lock on Ceph's blocklist.
 
         Ceph then gives the lock to the next client that opens the image. Without a lock it is not known under which
@@ -168,14 +168,14 @@ class RadosImage(BlockDevice, Snapshots, Barring):
                         f"its lock is held from {address}, which is not an address of {node}"
                         f" ({', '.join(addresses)})"
                     )
-                await self._ceph("osd", "blocklist", "add", address, BARRED_S)
-                if address not in await self._barred():
+                await self._ceph("osd", "blocklist", "add", address, BLOCKLIST_S)
+                if address not in await self._blocklisted():
                     raise StorageError(f"Ceph does not confirm that it refuses {address}")
 
-    async def unbar(self, node: str, addresses: Sequence[str]) -> None:
+    async def unfence(self, node: str, addresses: Sequence[str]) -> None:
         del node
         async with self._naming("let the node write again to"):
-            for address in sorted(await self._barred() & set(addresses)):
+            for address in sorted(await self._blocklisted() & set(addresses)):
                 await self._ceph("osd", "blocklist", "rm", address)
 
     async def _holders(self) -> list[str]:
@@ -185,7 +185,7 @@ class RadosImage(BlockDevice, Snapshots, Barring):
         rows = list(found.values()) if isinstance(found, dict) else found
         return sorted({_ip_of(str(row["address"])) for row in rows})
 
-    async def _barred(self) -> set[str]:
+    async def _blocklisted(self) -> set[str]:
         """Return the IP addresses that Ceph refuses as a whole."""
         said = await self._ceph("osd", "blocklist", "ls", "--format", "json")
         rows = json.loads(said.stdout or b"[]")

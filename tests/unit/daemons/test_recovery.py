@@ -25,7 +25,7 @@ from ganeti.model.opcodes.moving import OpInstanceFailover
 from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.recovery import FenceMethod, GuestFault, NodeState, Recovery
 from ganeti.recovery.instance import InstanceState
-from ganeti.recovery.power import Barred, PowerResult
+from ganeti.recovery.power import PowerResult, StorageResult
 from ganeti.recovery.times import reset_by
 from ganeti.rpc.headers import UNKNOWN_PROCEDURE
 from ganeti.rpc.procedures.programs import AllocatorOutput
@@ -59,9 +59,9 @@ class Outlet:
 class Audit:
     """The record of attempts to fence by storage."""
 
-    attempts: list[tuple[str, Barred]] = field(default_factory=list)
+    attempts: list[tuple[str, StorageResult]] = field(default_factory=list)
 
-    def storage_fenced(self, node: str, result: Barred, seconds: float) -> None:
+    def storage_fenced(self, node: str, result: StorageResult, seconds: float) -> None:
         assert seconds >= 0
         self.attempts.append((node, result))
 

@@ -16,8 +16,8 @@ from ganeti.daemons.storage_fencing import StorageFencing
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance import OpInstanceStartup
 from ganeti.model.recovery import FenceMethod, NodeState
-from ganeti.recovery.power import Barred
-from ganeti.rpc.procedures.disks import BarArgs
+from ganeti.recovery.power import StorageResult
+from ganeti.rpc.procedures.disks import FenceArgs
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.simulation.virtual_time import LoopClock
 from tests.support.units_cluster import Master, World, node_name, succeeded
@@ -37,11 +37,11 @@ class Shelf(ExternalNode):
     """Why it does not."""
     asked: int = 0
 
-    def on_blockdev_bar(self, args: BarArgs) -> Nothing:
+    def on_blockdev_fence(self, args: FenceArgs) -> Nothing:
         self.asked += 1
         if self.refuses:
             raise StorageError(self.refuses)
-        return super().on_blockdev_bar(args)
+        return super().on_blockdev_fence(args)
 
 
 @pytest.fixture
@@ -100,18 +100,18 @@ async def test_instance_starts_elsewhere_once_its_storage_refuses_the_lost_node(
     row = cluster.master.node(3).recovery
     assert row is not None
     assert (row.by_storage, row.is_off) == (True, False)
-    barred = {(disk_of(cluster, WEB), node_name(3))}
-    assert shelf(cluster).barred == barred
+    fenced_disks = {(disk_of(cluster, WEB), node_name(3))}
+    assert shelf(cluster).fenced_disks == fenced_disks
     await cluster.submitted(2)
     await asyncio.sleep(30)
     assert cluster.master.instance(WEB).primary_node != THIRD
-    assert shelf(cluster).barred == barred
+    assert shelf(cluster).fenced_disks == fenced_disks
 
     cluster.third_returns()
     async with asyncio.timeout(120):
         while cluster.row(3) is not NodeState.HEALTHY:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.1)
-    assert shelf(cluster).barred == set()
+    assert shelf(cluster).fenced_disks == set()
     assert cluster.master.world.node(3).guests == {}
 
 
@@ -149,7 +149,7 @@ async def test_node_stays_stuck_while_its_storage_does_not_refuse_it(cluster: Cl
 async def test_next_node_is_asked_if_one_does_not_answer(cluster: Cluster) -> None:
     await add(cluster, WEB)
     del cluster.master.rpc.nodes[node_name(1)]
-    found = await fencing(cluster).bar(THIRD)
+    found = await fencing(cluster).fence(THIRD)
     assert found.instances == (cluster.master.instance(WEB).uuid,)
     assert (shelf(cluster, 1).asked, shelf(cluster, 2).asked) == (0, 1)
     assert shelf(cluster, 3).asked == 0
@@ -159,14 +159,14 @@ async def test_stopped_instance_is_not_at_risk(cluster: Cluster) -> None:
     op = create(WEB, pnode=node_name(3), beparams=PROTECTED, disk_template="ext", start=False,
                 disks=[DiskRequest(size=512, params={"provider": "shelf"})], no_install=True, os_type=None)  # fmt: skip
     succeeded(await cluster.master.run(op))
-    found = await fencing(cluster).bar(THIRD)
+    found = await fencing(cluster).fence(THIRD)
     assert (found.instances, found.detail) == ((), f"no protected instance runs on {node_name(3)}")
 
 
 def test_attempt_is_in_the_audit_log(tmp_path: Path) -> None:
     audit = MasterAudit(tmp_path / "audit", SystemClock())
-    audit.storage_fenced("node3", Barred(("uuid",), "it refuses the writes of node3"), 1.25)
-    audit.storage_fenced("node3", Barred((), "the array is out of reach"), 0.5)
+    audit.storage_fenced("node3", StorageResult(("uuid",), "it refuses the writes of node3"), 1.25)
+    audit.storage_fenced("node3", StorageResult((), "the array is out of reach"), 0.5)
     records = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
     assert [(one["method"], one["path"], one["status"], one["why"]) for one in records] == [
         ("fence by storage", "node node3", "done", "it refuses the writes of node3"),

@@ -70,21 +70,21 @@ from ganeti.rpc.procedures.disk_moves import (
 )
 from ganeti.rpc.procedures.disks import (
     BLOCKDEV_ASSEMBLE,
-    BLOCKDEV_BAR,
     BLOCKDEV_CREATE,
+    BLOCKDEV_FENCE,
     BLOCKDEV_GROW,
     BLOCKDEV_INFO,
     BLOCKDEV_REMOVE,
     BLOCKDEV_SHUTDOWN,
-    BLOCKDEV_UNBAR,
+    BLOCKDEV_UNFENCE,
     COPY_JOINS,
     DISK_GRANTED,
     DISK_GRANTS,
     DISKS_INFO,
     STORED_DISKS,
-    BarArgs,
     DiskArgs,
     DisksArgs,
+    FenceArgs,
     GrantArgs,
     GrantsArgs,
     GrowDiskArgs,
@@ -537,8 +537,10 @@ async def test_only_a_synchronised_copy_joins(bench: Bench, disk: DiskSpec) -> N
 
 
 async def test_storage_of_files_cannot_refuse_a_node(bench: Bench, disk: DiskSpec) -> None:
-    args = BarArgs(instance_name="web1.example.com", disk=disk, node_name="b", addresses=[ADDRESS])
-    for procedure in (BLOCKDEV_BAR, BLOCKDEV_UNBAR):
+    args = FenceArgs(
+        instance_name="web1.example.com", disk=disk, node_name="b", addresses=[ADDRESS]
+    )
+    for procedure in (BLOCKDEV_FENCE, BLOCKDEV_UNFENCE):
         assert await error_of(bench.node.call(procedure, args)) == "StorageError"
 
 

@@ -470,10 +470,10 @@ def test_new_master_tries_the_power_of_a_stuck_node_again() -> None:
 ASKED = Fence(A, STORAGE)
 
 
-def barred(driver: Driver, *instances: str) -> None:
+def fenced_by_storage(driver: Driver, *instances: str) -> None:
     """The storage of some instances refuses the writes of node a."""
     detail = "Ceph refuses it"
-    driver.tell(FenceEnded(A, bool(instances), detail, STORAGE, barred=instances))
+    driver.tell(FenceEnded(A, bool(instances), detail, STORAGE, fenced_instances=instances))
 
 
 def lost(*methods: FenceMethod, armed: bool = False, **changes: Any) -> Driver:
@@ -491,7 +491,7 @@ def test_storage_is_asked_once_the_power_was_tried_in_vain() -> None:
     driver.tell(FenceEnded(A, is_fenced=False, detail="no route"))
     assert driver.core.nodes[A].row.asked_storage, "it is committed before the storage is asked"
     assert driver.seen.count(ASKED) == 1
-    barred(driver, "web", "db")
+    fenced_by_storage(driver, "web", "db")
     assert driver.state() is NodeState.FENCED
     driver.end(JobKind.MARK_OFFLINE)
     assert {one.about for one in driver.submitted(JobKind.FAIL_OVER)} == {"web", "db"}
@@ -503,7 +503,7 @@ def test_only_instances_whose_storage_refuses_the_node_start_elsewhere(
     is_under_lease: bool,
 ) -> None:
     driver = lost(STORAGE, is_under_lease=is_under_lease)
-    barred(driver, "web")
+    fenced_by_storage(driver, "web")
     driver.end(JobKind.MARK_OFFLINE)
     driver.run(3, silent=[A])
     assert [one.about for one in driver.submitted(JobKind.FAIL_OVER)] == ["web"]
@@ -534,7 +534,7 @@ def test_storage_is_not_asked_by_a_master_that_may_be_cut_off() -> None:
 def test_storage_that_does_not_refuse_the_node_is_named_and_asked_again() -> None:
     driver = lost(POWER, STORAGE)
     driver.tell(FenceEnded(A, is_fenced=False, detail="no route"))
-    barred(driver)
+    fenced_by_storage(driver)
     assert driver.state() is NodeState.STUCK
     (alarm,) = driver.core.status(driver.now).alarms
     assert "power: no route; storage: Ceph refuses it" in alarm
@@ -543,14 +543,14 @@ def test_storage_that_does_not_refuse_the_node_is_named_and_asked_again() -> Non
     assert driver.seen.count(Fence(A)) == 2
     driver.tell(FenceEnded(A, is_fenced=False, detail="no route"))
     assert driver.seen.count(ASKED) == 2
-    barred(driver, "web", "db")
+    fenced_by_storage(driver, "web", "db")
     assert driver.state() is NodeState.FENCED
 
 
 @pytest.mark.requirement("D9")
 def test_storage_accepts_a_node_again_only_when_it_has_dropped_what_moved_away() -> None:
     driver = lost(STORAGE)
-    barred(driver, "web")
+    fenced_by_storage(driver, "web")
     driver.end(JobKind.MARK_OFFLINE)
     driver.run(5)
     assert driver.state() is NodeState.RETURNING
@@ -564,7 +564,7 @@ def test_storage_accepts_a_node_again_only_when_it_has_dropped_what_moved_away()
     assert driver.seen.count(Release(A, ("web",))) == 2
     driver.tell(ReleaseEnded(A))
     assert driver.state() is NodeState.HEALTHY
-    assert not driver.core.nodes[A].row.barred
+    assert not driver.core.nodes[A].row.fenced_instances
     assert not driver.core.nodes[A].row.asked_storage
 
 

@@ -14,7 +14,7 @@ from ganeti.base.process import CommandFailed, Completed
 from ganeti.hypervisor.kvm.disks import resolve_disks
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.names import DiskRole
-from ganeti.storage.rbd import BARRED_S, MIB, RadosImage
+from ganeti.storage.rbd import BLOCKLIST_S, MIB, RadosImage
 
 UUID = "11111111-0000-4000-8000-000000000000"
 SPEC = DiskSpec(
@@ -232,12 +232,12 @@ async def test_lost_node_is_refused_as_a_whole_until_it_has_returned(ceph: Ceph)
     ceph.refused = {"203.0.113.9:0/77": "3600"}
     mine = disk(ceph)
     for _ in range(2):
-        await mine.bar(LOST, ADDRESSES)
-        assert ceph.refused == {"203.0.113.9:0/77": "3600", "198.51.100.3:0/0": BARRED_S}
+        await mine.fence(LOST, ADDRESSES)
+        assert ceph.refused == {"203.0.113.9:0/77": "3600", "198.51.100.3:0/0": BLOCKLIST_S}
     assert ceph.ran[0] == ["rbd", "lock", "ls", "--format", "json", "--", "rbd/img-1"]
-    assert ceph.ran[1] == ["ceph", "osd", "blocklist", "add", "198.51.100.3", BARRED_S]
+    assert ceph.ran[1] == ["ceph", "osd", "blocklist", "add", "198.51.100.3", BLOCKLIST_S]
     for _ in range(2):
-        await mine.unbar(LOST, ADDRESSES)
+        await mine.unfence(LOST, ADDRESSES)
         assert ceph.refused == {"203.0.113.9:0/77": "3600"}
 
 
@@ -255,7 +255,7 @@ async def test_node_that_may_write_under_another_address_is_not_refused(
 ) -> None:
     ceph.locks = locks
     with pytest.raises(StorageError, match=why):
-        await disk(ceph).bar(LOST, ADDRESSES)
+        await disk(ceph).fence(LOST, ADDRESSES)
     assert not ceph.refused
 
 
@@ -263,7 +263,7 @@ async def test_node_that_may_write_under_another_address_is_not_refused(
 async def test_blocklist_that_does_not_have_the_node_afterwards_is_an_error(ceph: Ceph) -> None:
     ceph.locks, ceph.is_deaf = ["192.0.2.3:0/1"], True
     with pytest.raises(StorageError, match=r"does not confirm that it refuses 192\.0\.2\.3"):
-        await disk(ceph).bar(LOST, ADDRESSES)
+        await disk(ceph).fence(LOST, ADDRESSES)
 
 
 @pytest.mark.parametrize(
@@ -276,5 +276,5 @@ async def test_blocklist_that_does_not_have_the_node_afterwards_is_an_error(ceph
 )
 async def test_addresses_of_all_forms_are_read(ceph: Ceph, address: str, ip: str) -> None:
     ceph.locks = [address]
-    await disk(ceph).bar(LOST, [ip])
+    await disk(ceph).fence(LOST, [ip])
     assert list(ceph.refused) == [f"{ip}:0/0"]

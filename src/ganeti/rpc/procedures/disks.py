@@ -18,7 +18,7 @@ class OpenDiskArgs(DiskArgs, frozen=True, kw_only=True):
     role: DiskRole = DiskRole.PRIMARY
 
 
-class BarArgs(DiskArgs, frozen=True, kw_only=True):
+class FenceArgs(DiskArgs, frozen=True, kw_only=True):
     """A disk that all nodes can open, and a node that must not write it, or may again."""
 
     node_name: str
@@ -194,10 +194,10 @@ BLOCKDEV_OUTDATE = Procedure("blockdev_outdate", DiskArgs, Nothing, NORMAL_S, ch
 BLOCKDEV_SETINFO = Procedure("blockdev_setinfo", DiskArgs, Nothing, SLOW_S, changes=True)
 """Label the disk's storage with the name of its instance, where the storage has labels."""
 
-BLOCKDEV_BAR = Procedure("blockdev_bar", BarArgs, Nothing, SLOW_S, changes=True)
+BLOCKDEV_FENCE = Procedure("blockdev_fence", FenceArgs, Nothing, SLOW_S, changes=True)
 """Let the disk's storage refuse the writes of another node, and confirm that; an error if it may still write."""
 
-BLOCKDEV_UNBAR = Procedure("blockdev_unbar", BarArgs, Nothing, SLOW_S, changes=True)
+BLOCKDEV_UNFENCE = Procedure("blockdev_unfence", FenceArgs, Nothing, SLOW_S, changes=True)
 """Let the disk's storage accept the writes of a node again; no-op if it does."""
 
 BLOCKDEV_OPEN_ALONE = Procedure(

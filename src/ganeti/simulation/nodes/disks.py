@@ -14,10 +14,10 @@ from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.progress import Progress
 from ganeti.node.carrier.keys import check_key_name
 from ganeti.rpc.procedures.disks import (
-    BarArgs,
     DiskArgs,
     DiskInfo,
     DisksArgs,
+    FenceArgs,
     GrantArgs,
     GrantsArgs,
     GrowDiskArgs,
@@ -76,18 +76,18 @@ class DiskCalls(NodeState):
             place.contents.pop(path, None)
         return Nothing()
 
-    def on_blockdev_bar(self, args: BarArgs) -> Nothing:
-        self._check_can_bar(args.disk)
-        self.barred.add((args.disk.uuid, args.node_name))
+    def on_blockdev_fence(self, args: FenceArgs) -> Nothing:
+        self._check_can_fence(args.disk)
+        self.fenced_disks.add((args.disk.uuid, args.node_name))
         return Nothing()
 
-    def on_blockdev_unbar(self, args: BarArgs) -> Nothing:
-        self._check_can_bar(args.disk)
-        self.barred.discard((args.disk.uuid, args.node_name))
+    def on_blockdev_unfence(self, args: FenceArgs) -> Nothing:
+        self._check_can_fence(args.disk)
+        self.fenced_disks.discard((args.disk.uuid, args.node_name))
         return Nothing()
 
-    def _check_can_bar(self, disk: DiskSpec) -> None:
-        if not DISK_TEMPLATES[disk.template].can_bar:
+    def _check_can_fence(self, disk: DiskSpec) -> None:
+        if not DISK_TEMPLATES[disk.template].can_fence:
             raise StorageError(f"storage of template {disk.template} cannot refuse a node")
 
     def on_transfer_key_create(self, args: TransferKeyArgs) -> TransferCertificate:

@@ -235,7 +235,7 @@ class NodeState:
         field(default_factory=dict)
     )
     oob_programs: dict[str, Callable[[OobArgs], CommandOutput]] = field(default_factory=dict)
-    barred: set[tuple[str, str]] = field(default_factory=set)
+    fenced_disks: set[tuple[str, str]] = field(default_factory=set)
     """Disks by UUID, and names of nodes whose writes their storage refuses, as this node has asked."""
     oob_ran: list[tuple[str, str]] = field(default_factory=list)
     fence_agents: dict[str, Callable[[FenceAgentArgs], CommandOutput]] = field(default_factory=dict)

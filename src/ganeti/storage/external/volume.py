@@ -24,7 +24,7 @@ from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.storage.differences import copy_differences
 from ganeti.storage.external.providers import Provider, environment, load
-from ganeti.storage.interface import Barring, BlockDevice, Labels, Snapshots
+from ganeti.storage.interface import BlockDevice, Labels, Snapshots, StorageFence
 from ganeti.storage.sizes import check_size
 from ganeti.storage.wipe import device_size, in_stoppable_thread
 
@@ -38,7 +38,7 @@ _ATTACHING: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 log = logging.getLogger(__name__)
 
 
-class ExternalVolume(BlockDevice, Snapshots, Labels, Barring):
+class ExternalVolume(BlockDevice, Snapshots, Labels, StorageFence):
     """A volume of a provider, as a block device while it is attached."""
 
     template: ClassVar[DiskTemplate] = EXTERNAL
@@ -62,7 +62,7 @@ class ExternalVolume(BlockDevice, Snapshots, Labels, Barring):
         self._search_path = paths.extstorage_search_path if search_path is None else search_path
         self._links = paths.run / "extstorage"
         self._link = self._link_of(disk)
-        self.snapshots = self.labels = self.barring = self
+        self.snapshots = self.labels = self.fencing = self
 
     @property
     def path(self) -> str:
@@ -135,11 +135,11 @@ class ExternalVolume(BlockDevice, Snapshots, Labels, Barring):
 
     # --- fencing ---
 
-    async def bar(self, node: str, addresses: Sequence[str]) -> None:
+    async def fence(self, node: str, addresses: Sequence[str]) -> None:
         async with self._naming("keep the lost node from writing"):
             await self._fence("fence", node, addresses)
 
-    async def unbar(self, node: str, addresses: Sequence[str]) -> None:
+    async def unfence(self, node: str, addresses: Sequence[str]) -> None:
         async with self._naming("let the node write again to"):
             await self._fence("unfence", node, addresses)
 

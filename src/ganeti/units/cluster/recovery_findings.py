@@ -104,7 +104,7 @@ def _unusable(snapshot: Snapshot, node: Node, status: NodeStatus) -> Iterator[st
             f"{one.name} ({one.disk_template})"
             for one in snapshot.instances_of(node.uuid)
             if recovery_of(snapshot, one) is Recovery.FAILOVER
-            and not DISK_TEMPLATES[one.disk_template].can_bar
+            and not DISK_TEMPLATES[one.disk_template].can_fence
         ]
         if others:
             yield f"the storage of {', '.join(sorted(others))} cannot refuse the writes of one node"

@@ -19,7 +19,7 @@ from ganeti.jobs.executor import Change
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.names import AdminState
 from ganeti.model.objects import DetachedDisk, Disk, Grant, Instance, InstanceUuid, NodeUuid
-from ganeti.model.recovery import NodeState, Recovery
+from ganeti.model.recovery import Recovery
 from ganeti.recovery.grants import SHARED, GrantRefused, drop_peer, grant_writer, release
 
 _ON_DISK = "C"
@@ -304,11 +304,7 @@ def _is_fenced(view: View, instance: Instance, writer: NodeUuid | None) -> bool:
     if node is None:
         return True
     row = node.recovery
-    is_fenced = row is not None and row.state is NodeState.FENCED
-    if row is None or not is_fenced:
-        return False
-    is_kept = instance.uuid in row.barred if row.by_storage else instance.under_lease
-    return row.is_off or is_kept
+    return row is not None and row.has_ended(instance.uuid, under_lease=instance.under_lease)
 
 
 def _refusal(view: View, instance: Instance, grant: Grant, node: NodeUuid) -> PrereqError:

@@ -312,7 +312,7 @@ ADDRESSES = ("192.0.2.3", "198.51.100.3")
 @pytest.mark.requirement("D7")
 async def test_scripts_keep_a_lost_node_from_writing_until_it_has_returned(provider: Path) -> None:
     mine = disk(provider)
-    for action, call in (("fence", mine.bar), ("unfence", mine.unbar)):
+    for action, call in (("fence", mine.fence), ("unfence", mine.unfence)):
         await call("node3.example.com", ADDRESSES)
         found = variables(provider, action)
         assert found["VOL_UUID"] == SPEC.uuid
@@ -327,11 +327,11 @@ async def test_provider_without_both_scripts_keeps_no_node_from_writing(
 ) -> None:
     (provider / missing).unlink()
     with pytest.raises(StorageError, match=f"provider shelf has no script {missing}"):
-        await disk(provider).bar("node3.example.com", ADDRESSES)
+        await disk(provider).fence("node3.example.com", ADDRESSES)
 
 
 @pytest.mark.requirement("D7")
 async def test_script_that_fails_keeps_no_node_from_writing(provider: Path) -> None:
     (provider / "fence").write_text("#!/bin/sh\necho the array is out of reach >&2; exit 1\n")
     with pytest.raises(StorageError, match="the array is out of reach"):
-        await disk(provider).bar("node3.example.com", ADDRESSES)
+        await disk(provider).fence("node3.example.com", ADDRESSES)
