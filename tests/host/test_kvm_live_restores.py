@@ -1,4 +1,4 @@
-"""A real guest that starts while its disk still arrives from a backup: no write is lost, whoever dies when."""
+"""A real guest that starts while its disk still arrives from a backup: no write is lost, whichever process dies at any moment."""
 
 import asyncio
 import os

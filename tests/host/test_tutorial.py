@@ -89,7 +89,7 @@ def check_shown(step: Step, said: str) -> None:
 
 
 class Session:
-    """Two machines, at which somebody types what the page says."""
+    """Two machines, on which the commands of the page run."""
 
     def __init__(self, machines: list[DebianMachine]) -> None:
         self._machines = dict(zip(("node1", "node2"), machines, strict=True))
@@ -112,13 +112,13 @@ class Session:
         return machine.ok(f"cd; {command}")
 
     def _waits(self, machine: DebianMachine, command: str) -> str:
-        """A command that goes on while others run, in another terminal."""
+        """Start a command that waits while others run, as in another terminal; return its output so far."""
         machine.ok(f"cd; setsid {command} >/run/waits.said 2>&1 </dev/null &")
         machine.ok("until grep -q '^[^ ]\\{100,\\}$' /run/waits.said; do sleep 1; done")
         return machine.ok("cat /run/waits.said")
 
     def _types(self, machine: DebianMachine, command: str) -> str:
-        """What a console shows to somebody who logs in and asks how long the system runs."""
+        """Log in on a console and ask for the uptime; return the output."""
         keys = (
             "until grep -aqE '(login:|~#) *$' /run/typed; do sleep 5; echo; done; "
             "grep -aqE '~# *$' /run/typed || echo root; "

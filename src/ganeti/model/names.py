@@ -3,7 +3,11 @@
 import enum
 
 EVENT_KINDS = ("job", "instance", "node", "group", "network", "image", "cluster", "backup")
-"""The kinds of events, in the event stream and in webhooks."""
+"""The kinds of events, in the event stream and in webhooks.
+
+A `backup` is the state of an instance's backups by one schedule, after each change. It is not part of the state after
+`reset`, because schedules are listed with it.
+"""
 
 
 class JobStatus(enum.StrEnum):

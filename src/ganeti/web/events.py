@@ -28,8 +28,6 @@ KEEP_ALIVE_S = 15.0
 AGAIN_S = 1.0
 SUBSCRIBERS_LIMIT = 2_000
 NUMBER = re.compile(r"[0-9]{1,10}-[0-9]{1,10}(?:-[0-9]{1,6})?")
-"""A `backup` is the state of an instance's backups by one schedule, after each change; it is not part of the state
-after `reset`, because schedules are listed with it."""
 _STATE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("instance", "QueryInstances", ("name", "uuid", "serial_no", "tags")),
     ("node", "QueryNodes", ("name", "uuid", "serial_no", "tags")),

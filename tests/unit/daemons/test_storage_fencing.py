@@ -109,7 +109,7 @@ async def test_instance_starts_elsewhere_once_its_storage_refuses_the_lost_node(
 
     cluster.third_returns()
     async with asyncio.timeout(120):
-        while cluster.row(3) is not NodeState.HEALTHY:  # noqa: ASYNC110 - nobody is told
+        while cluster.row(3) is not NodeState.HEALTHY:  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(0.1)
     assert shelf(cluster).fenced_disks == set()
     assert cluster.master.world.node(3).guests == {}
