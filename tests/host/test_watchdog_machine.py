@@ -16,6 +16,8 @@ pytestmark = [pytest.mark.host, pytest.mark.timeout(900), pytest.mark.requiremen
 BOOT_S = 400
 LATE_S = 4.0
 """For a machine that shares its processor with other programs."""
+DEVICES = {"": "Software Watchdog", "i6300esb": "i6300ESB timer"}
+"""The name of the watchdog by QEMU's device."""
 HELD = "watchdog=nowayout=1"
 """The watchdog process keeps the device also while nothing is protected."""
 PROGRAM = """
@@ -42,7 +44,9 @@ def guard():
     end = clock.monotonic() + 200
     while not paths.guard_status.exists() and clock.monotonic() < end:
         time.sleep(0.1)
-    say("GUARD", json.loads(paths.guard_status.read_text())["why_unarmed"] or "armed")
+    device = Path("/sys/class/watchdog/watchdog0/identity").read_text().strip()
+    why = json.loads(paths.guard_status.read_text())["why_unarmed"]
+    say("GUARD", why or "armed, device:", device)
     return process
 
 def lives(seconds, word):
@@ -118,7 +122,12 @@ def stopped():
     os.kill(process.pid, signal.SIGSTOP)
     ticks(clock.monotonic())
 
-cases = {"held": held, "killed": killed, "stuck": stuck, "stopped": stopped}
+def dead():
+    lease(3600)
+    guard()
+    Path("/proc/sysrq-trigger").write_text("c")
+
+cases = {"held": held, "killed": killed, "stuck": stuck, "stopped": stopped, "dead": dead}
 words = dict(word.partition("=")[::2] for word in Path("/proc/cmdline").read_text().split())
 try:
     cases[words["case"]]()
@@ -128,10 +137,13 @@ finally:
 """
 
 
-@pytest.fixture(scope="module")
-def images() -> Iterator[Images]:
+@pytest.fixture(
+    scope="module", params=["", pytest.param("i6300esb", marks=pytest.mark.soak)], ids=DEVICES.get
+)
+def images(request: pytest.FixtureRequest) -> Iterator[Images]:
+    """A machine with a watchdog in software; with `make soak`, one with that of an Intel 6300ESB chip, too."""
     with short_directory() as directory:
-        yield build(directory, PROGRAM)
+        yield build(directory, PROGRAM, request.param)
 
 
 @pytest.fixture
@@ -139,6 +151,11 @@ def disk(tmp_path: Path) -> Path:
     made = tmp_path / "state.ext4"
     make_disk(made, 32)
     return made
+
+
+def armed(images: Images) -> str:
+    """What a machine says whose watchdog process has the device."""
+    return f"GUARD armed, device: {DEVICES[images.device]}"
 
 
 def last_tick(machine: NodeVm) -> float:
@@ -154,7 +171,7 @@ def test_device_that_cannot_be_disarmed_is_held_until_the_second_request(
     images: Images, disk: Path
 ) -> None:
     with running(images, disk, Path("/state"), words_of_kernel=f"{HELD} case=held") as machine:
-        machine.until("GUARD armed", BOOT_S)
+        machine.until(armed(images), BOOT_S)
         machine.until("NOTHING PROTECTED", 120)
         machine.until("HELD", 60)
         machine.until("GUARD ENDED 0", 60)
@@ -165,7 +182,7 @@ def test_protected_guest_is_killed_when_the_lease_is_over_and_the_machine_lives_
     images: Images, disk: Path
 ) -> None:
     with running(images, disk, Path("/state"), words_of_kernel=f"{HELD} case=killed") as machine:
-        machine.until("GUARD armed", BOOT_S)
+        machine.until(armed(images), BOOT_S)
         ended = machine.until("GUEST ENDED", 60)
         assert 0 <= float(ended.split()[-1]) < LATE_S
         machine.until("ALIVE", 120)  # for longer than its device waits
@@ -176,7 +193,7 @@ def test_guests_are_killed_first_and_the_machine_is_reset_for_one_that_survives(
     images: Images, disk: Path
 ) -> None:
     with running(images, disk, Path("/state"), words_of_kernel=f"{HELD} case=stuck") as machine:
-        machine.until("GUARD armed", BOOT_S)
+        machine.until(armed(images), BOOT_S)
         ended = machine.until("GUEST ENDED", 60)
         assert 0 <= float(ended.split()[-1]) < LATE_S
         last = last_tick(machine)
@@ -188,5 +205,16 @@ def test_machine_whose_watchdog_process_stands_still_is_reset_by_the_device(
     images: Images, disk: Path
 ) -> None:
     with running(images, disk, Path("/state"), words_of_kernel=f"{HELD} case=stopped") as machine:
-        machine.until("GUARD armed", BOOT_S)
+        machine.until(armed(images), BOOT_S)
         assert last_tick(machine) < DEVICE_S + LATE_S
+
+
+def test_only_a_device_of_hardware_resets_a_machine_whose_kernel_is_dead(
+    images: Images, disk: Path
+) -> None:
+    words = f"{HELD} panic=0 case=dead"
+    with running(images, disk, Path("/state"), words_of_kernel=words) as machine:
+        machine.until(armed(images), BOOT_S)
+        machine.until("Kernel panic", 60)
+        assert not machine.ends_within(DEVICE_S - LATE_S)
+        assert machine.ends_within(2 * LATE_S) == bool(images.device)

@@ -27,6 +27,7 @@ from ganeti.vcluster.machine_image import (
     prepare_tree,
     site_packages,
 )
+from tests.support.server_kernel import server_kernel
 from tests.support.tiny_guest import CHECKOUT, build_tiny_guest
 
 INIT = r"""#!/bin/busybox sh
@@ -34,11 +35,11 @@ INIT = r"""#!/bin/busybox sh
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
-for list in always file-systems; do
+for list in LISTS; do
   while read -r module; do insmod "/lib/modules/$module" 2>/dev/null; done <"/lib/modules/$list"
 done
 parameters=$(sed -n 's/.*\bwatchdog=\([^ ]*\).*/\1/p' /proc/cmdline)
-while read -r module; do insmod "/lib/modules/$module" $parameters; done </lib/modules/watchdogs
+while read -r module; do insmod "/lib/modules/$module" $parameters; done </lib/modules/DEVICES
 mount -t ext4 -o ro,noload /dev/vda /disk || poweroff -f
 state=$(sed -n 's/.*\bstate=\([^ ]*\).*/\1/p' /proc/cmdline)
 for where in run var; do mount -t tmpfs none "/disk/$where"; done
@@ -60,11 +61,14 @@ class Images:
     kernel: Path
     initrd: Path
     root: Path
+    device: str = ""
+    """What QEMU adds to the machine."""
 
 
-def build(directory: Path, program: str) -> Images:
+def build(directory: Path, program: str, device: str = "") -> Images:
     """A system that runs this Python program, with everything of the checkout that is installed here.
 
+    It has a watchdog in software, or the kernel of a server with the driver of this device of QEMU.
     A checkout below /var skips the test: in the machine, /var is empty.
     """
     if CHECKOUT.is_relative_to("/var"):
@@ -85,8 +89,15 @@ def build(directory: Path, program: str) -> Images:
     make_disk(root, size, tree)
     shutil.rmtree(tree)
     initrd = directory / "initrd"
-    initrd.write_bytes((guest / "initrd").read_bytes() + archive({"node-init": INIT.encode()}))
-    return Images(guest / "vmlinuz", initrd, root)
+    kernel, modules, lists = guest / "vmlinuz", b"", ("always file-systems", "watchdogs")
+    if device:
+        kernel, modules = server_kernel(device)
+        lists = ("server", "devices")
+    script = INIT.replace("LISTS", lists[0]).replace("DEVICES", lists[1])
+    initrd.write_bytes(
+        (guest / "initrd").read_bytes() + modules + archive({"node-init": script.encode()})
+    )
+    return Images(kernel, initrd, root, device)
 
 
 def _fill(tree: Path) -> None:
@@ -142,6 +153,13 @@ class NodeVm:
         assert self._process.wait(timeout_s) == 0
         return self.said
 
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it resets itself, which ends it, in that time; it may say only little meanwhile."""
+        try:
+            return self._process.wait(seconds) == 0
+        except subprocess.TimeoutExpired:
+            return False
+
     def cut_power(self) -> list[str]:
         """End it without notice; what it had still said."""
         self._process.kill()
@@ -161,6 +179,7 @@ def running(
     words += ["-m", str(memory_mib), "-nodefaults", "-display", "none", "-no-reboot"]
     words += ["-kernel", str(images.kernel), "-initrd", str(images.initrd), "-serial", "stdio"]
     words += ["-monitor", "none"]
+    words += ["-device", images.device] if images.device else []
     append = f"console=ttyS0 quiet panic=1 no_timer_check random.trust_cpu=on rdinit=/node-init state={state} {words_of_kernel}"
     words += ["-append", append]
     words += ["-drive", f"file={images.root},format=raw,if=virtio,readonly=on,cache=unsafe"]
