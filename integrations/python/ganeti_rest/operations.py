@@ -2395,6 +2395,7 @@ class Operations(abc.ABC):
         allow_failover: bool | None = None,
         allow_runtime_changes: bool | None = None,
         ignore_ipolicy: bool | None = None,
+        bandwidth: int | None = None,
         ignore_hvversions: bool | None = None,
         reason: str | None = None,
         idempotency_key: str | None = None,
@@ -2412,6 +2413,7 @@ class Operations(abc.ABC):
             allow_failover: fail over if the instance does not run
             allow_runtime_changes: do not shrink the guest's memory to make it fit
             ignore_ipolicy: ignore violations of the instance policy
+            bandwidth: limit of the memory, and of the data of each copied disk, in MiB/s; 0 (the default): migration_bandwidth
             ignore_hvversions: ignored; kept for compatibility with Ganeti 3
             reason: reason, stored with the job
         """
@@ -2435,6 +2437,7 @@ class Operations(abc.ABC):
                     "allow_failover": allow_failover,
                     "allow_runtime_changes": allow_runtime_changes,
                     "ignore_ipolicy": ignore_ipolicy,
+                    "bandwidth": bandwidth,
                     "ignore_hvversions": ignore_hvversions,
                 }
             ),

@@ -75,6 +75,11 @@ class Hypervisor(abc.ABC):
     async def migration_info(self, instance: InstanceSpec) -> MigrationInfo:
         """Return the facts that the other node needs to start the same virtual hardware."""
 
+    async def migration_obstacles(self, instance: InstanceSpec, info: MigrationInfo) -> list[str]:
+        """Return the reasons why `accept` would refuse a guest, a sentence each; `info` is the other node's report."""
+        del instance, info
+        return []
+
     @abc.abstractmethod
     async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
         """Wait for a guest, and for its disks if they migrate with it; return the address."""

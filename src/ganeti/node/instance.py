@@ -38,8 +38,10 @@ from ganeti.rpc.procedures.migration import (
     MIGRATION_FINISH_SOURCE,
     MIGRATION_FINISH_TARGET,
     MIGRATION_INFO,
+    MIGRATION_OBSTACLES,
     MIGRATION_RUN,
     FinishMigrationArgs,
+    FitArgs,
     Incoming,
     IncomingArgs,
     MigrateArgs,
@@ -65,6 +67,7 @@ def handlers(
         INSTANCE_CONSOLE.name: instances.console,
         VALIDATE_HVPARAMS.name: instances.validate_hvparams,
         MIGRATION_INFO.name: instances.migration_info,
+        MIGRATION_OBSTACLES.name: instances.migration_obstacles,
         MIGRATION_ACCEPT.name: instances.accept,
         MIGRATION_RUN.name: instances.migrate,
         MIGRATION_FINISH_SOURCE.name: instances.finish_source,
@@ -154,6 +157,14 @@ class _Instances:
 
     async def migration_info(self, args: InstanceArgs, _call: Call) -> MigrationInfo:
         return await self._hypervisor(args.instance.hypervisor).migration_info(args.instance)
+
+    async def migration_obstacles(self, args: FitArgs, _call: Call) -> list[str]:
+        instance = incoming_instance(args.instance, args.info.instance)
+        try:
+            hypervisor = self._hypervisor(instance.hypervisor)
+        except HypervisorError as err:
+            return [err.message]
+        return await hypervisor.migration_obstacles(instance, args.info)
 
     async def accept(self, args: IncomingArgs, _call: Call) -> Incoming:
         """Start the guest with its present hardware, whatever the configuration assigns at its next start."""

@@ -164,10 +164,13 @@ from ganeti.rpc.procedures.migration import (
     MIGRATION_FINISH_SOURCE,
     MIGRATION_FINISH_TARGET,
     MIGRATION_INFO,
+    MIGRATION_OBSTACLES,
     MIGRATION_RUN,
     FinishMigrationArgs,
+    FitArgs,
     IncomingArgs,
     MigrateArgs,
+    MigrationInfo,
 )
 from ganeti.rpc.procedures.networks import NICS_CHECK, NicsArgs
 from ganeti.rpc.procedures.power import NODE_POWERCYCLE
@@ -918,6 +921,10 @@ async def test_what_runs_is_asked_of_hypervisors_that_the_node_has(bench: Bench)
         error = await error_of(bench.node.call(procedure, args))
         assert error == "HypervisorError", procedure.name
     assert len(await bench.on_guest(HOTPLUG_OBSTACLES, unknown)) == 1
+    known = bench.spec()
+    for spec, number in ((unknown, 1), (known, 0)):
+        fit = FitArgs(instance=spec, info=MigrationInfo(instance=spec, running=True))
+        assert len(await bench.node.call(MIGRATION_OBSTACLES, fit)) == number
     assert await bench.node.call(INSTANCES_INFO, HypervisorsArgs(hypervisors=[])) == []
     good = HvParamsArgs(hypervisor="fake", hvparams={})
     assert await bench.node.call(VALIDATE_HVPARAMS, good) == []

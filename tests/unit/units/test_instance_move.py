@@ -1,4 +1,4 @@
-"""Moving an instance with its disks: all of them there, or none, and the guest on one node at most."""
+"""Moving an instance with its disks while its guest is stopped: the data is in one place, as is the guest."""
 
 import asyncio
 from typing import Any
@@ -31,8 +31,8 @@ COMMITS = 18
 
 
 def move(**fields: Any) -> OpInstanceMove:
-    given: dict[str, Any] = {"instance_name": NAME, "target_node": "node2.example.com"}
-    return OpInstanceMove(**{**given, **fields})
+    given: dict[str, Any] = {"target_node": "node2.example.com", "stop": True}
+    return OpInstanceMove(instance_name=NAME, **{**given, **fields})
 
 
 async def with_data(master: Master, **fields: Any) -> str:
@@ -193,6 +193,7 @@ async def test_a_copy_that_fails_is_removed_and_the_guest_runs_again(master: Mas
         ({"target_node": "node9"}, "unknown_entity", "node9"),
         ({"compress": "rar"}, "wrong_input", "compress"),
         ({"shutdown_timeout": 10**9}, "wrong_input", "shutdown_timeout"),
+        ({"bandwidth": -1}, "wrong_input", "bandwidth"),
     ],
 )
 async def test_a_wrong_request_is_refused(

@@ -64,7 +64,7 @@ async def test_a_move_and_a_conversion_show_how_far_each_disk_is(master: Master)
     succeeded(await master.run(create(disk_template="file", disks=[DiskRequest(size=512)])))
     Slow(master, 1, "stream_send")
     target = "node2.example.com"
-    view = await master.run(OpInstanceMove(instance_name=NAME, target_node=target))
+    view = await master.run(OpInstanceMove(instance_name=NAME, target_node=target, stop=True))
     succeeded(view)
     check_shown(view, "disk 0")
     Slow(master, 2, "stream_copy")

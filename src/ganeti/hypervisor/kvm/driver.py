@@ -27,7 +27,7 @@ from ganeti.hypervisor.kvm.holding import Holding
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.links import HostLinks
 from ganeti.hypervisor.kvm.live_restores import KvmLiveRestores
-from ganeti.hypervisor.kvm.memory import check_moves_live
+from ganeti.hypervisor.kvm.memory import why_not_live
 from ganeti.hypervisor.kvm.migration_endpoint import MigrationEndpoint
 from ganeti.hypervisor.kvm.moments import Moments
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorSilent, Talk
@@ -250,7 +250,25 @@ class KvmHypervisor(Hypervisor):
             running=await guest.status() == "running",
             mirrors_disks=True,
             certificate=self._endpoint.certificate(instance.uuid),
+            obstacle=why_not_live(guest),
         )
+
+    async def migration_obstacles(self, instance: InstanceSpec, info: MigrationInfo) -> list[str]:
+        try:
+            await self._program_for(instance, info)
+        except HypervisorError as err:
+            return [err.message]
+        return []
+
+    async def _program_for(self, instance: InstanceSpec, info: MigrationInfo) -> tuple[str, str]:
+        """Return the program and the accelerator that can continue a guest; HypervisorError if there are none."""
+        hvparams = complete(instance.hvparams)
+        program = self.programs.find(hvparams)
+        chosen = await self._guests.acceleration.choose(accelerator(hvparams), program)
+        migration.check_compatible(
+            info, accelerator=chosen, version=await self.programs.version_of(program)
+        )
+        return program, chosen
 
     async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
         instance, info = wanted.instance, wanted.info
@@ -259,12 +277,7 @@ class KvmHypervisor(Hypervisor):
             guest = await self._guests.live(files)
             if guest is not None and not await self._ended_if_half_accepted(guest):
                 return await self._accepted_before(guest, wanted.address)
-            hvparams = complete(instance.hvparams)
-            program = self.programs.find(hvparams)
-            chosen = await self._guests.acceleration.choose(accelerator(hvparams), program)
-            migration.check_compatible(
-                info, accelerator=chosen, version=await self.programs.version_of(program)
-            )
+            program, chosen = await self._program_for(instance, info)
             guest = await self._guests.launch(
                 Launch(
                     instance=instance,
@@ -303,8 +316,8 @@ class KvmHypervisor(Hypervisor):
                     f"{instance.name} has only arrived here, and that migration is not finished"
                 )
             status = await guest.status()
-            if where.live and status == "running":
-                check_moves_live(guest)
+            if where.live and status == "running" and (why := why_not_live(guest)):
+                raise HypervisorError(f"{why}; migrate it with --non-live")
             if status in ("running", "paused", "prelaunch") and not guest.record.stopped_to_move:
                 stops = status == "running" and not where.live
                 guest = self._guests.change(

@@ -31,17 +31,18 @@ def reserve_of(guest: Guest) -> int:
     return reserve_mib(guest.instance, complete(guest.instance.hvparams))
 
 
-def check_moves_live(guest: Guest) -> None:
-    """Raise HypervisorError if a live migration could lose what the guest writes.
+def why_not_live(guest: Guest) -> str:
+    """Return why a live migration could lose what the guest writes; '' if it cannot.
 
     Under emulation QEMU 7.2 misses writes to memory that it can scan in whole words of its dirty bitmap, as it can
     added memory (see `machine.memory_words`).
     """
     if guest.record.accelerator == "tcg" and guest.memory > guest.instance.memory:
-        raise HypervisorError(
+        return (
             f"{guest.instance.name} is emulated (no KVM) and has {guest.memory - guest.instance.memory} MiB of added"
-            " memory, which cannot move while the guest runs; migrate it with --non-live"
+            " memory, which cannot move while the guest runs"
         )
+    return ""
 
 
 class GuestMemory:

@@ -82,7 +82,7 @@ class MigrationEndpoint:
         """
         hvparams = complete(where.instance.hvparams)
         limits = Limits(
-            bandwidth_mib_s=int(hvparams["migration_bandwidth"]),
+            bandwidth_mib_s=where.bandwidth_mib_s or int(hvparams["migration_bandwidth"]),
             downtime_ms=int(hvparams["migration_downtime"]),
             capabilities=capabilities.names(str(hvparams["migration_caps"])),
         )

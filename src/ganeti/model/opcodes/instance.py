@@ -285,6 +285,10 @@ class OpInstanceMigrate(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
     allow_failover: Annotated[bool, Field("fail over if the instance does not run")] = False
     allow_runtime_changes: NoRuntimeChanges = True
     ignore_ipolicy: IgnoreIpolicy = False
+    bandwidth: Annotated[int, Field(
+        "limit of the memory, and of the data of each copied disk, in MiB/s; 0 (the default): migration_bandwidth",
+        metavar="MIB"
+    )] = 0  # fmt: skip
     ignore_hvversions: Annotated[bool, Field(
         "ignored; kept for compatibility with Ganeti 3"
     )] = False  # fmt: skip

@@ -50,25 +50,37 @@ class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
 
 
 class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOVE"):
-    """Stop an instance, copy its disks to another node, and start it there."""
+    """Copy an instance with its disks to another node and continue it there; its guest keeps running if possible."""
 
     target_node: Annotated[str, Field("target node", "-n --node", "NODE"), RefersTo.NODE]
     target_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     compress: Annotated[str, Field(
-        "compress the data during the transfer", choices=COPIED
+        "compress the data of a stopped instance during the transfer", choices=COPIED
     ), RefersTo.NOTHING] = NONE  # fmt: skip
     ignore_consistency: IgnoreConsistency = False
     ignore_ipolicy: IgnoreIpolicy = False
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
+    stop: Annotated[bool, Field(
+        "shut the guest down during the copy, even if it could keep running"
+    )] = False  # fmt: skip
+    bandwidth: Annotated[int, Field(
+        "limit of the data of each disk in MiB/s; 0 (the default): migration_bandwidth while the guest runs, else none",
+        metavar="MIB"
+    )] = 0  # fmt: skip
 
     no_loss: ClassVar[str] = "removes the old disks after they were copied"
     cli: ClassVar[Command | None] = Command(
         "gnt-instance", "move", (INSTANCE,), confirming=("force",),
-        question=lambda op: f"Instance {op.instance_name} will be moved; it is shut down meanwhile. Continue?",
-        doc="""Stop an instance, copy its disks to another node, and start it there.
+        question=lambda op: f"Move instance {op.instance_name}?"
+        + (" It is shut down meanwhile." if op.stop else " It is shut down meanwhile if it cannot move while it runs."),
+        doc="""Copy an instance with its disks to another node, and continue it there.
 
-        Use it for disks that only one node has. The guest is down during the copy. 'gnt-instance migrate' moves a
-        running guest with such disks, and 'gnt-instance modify -t' moves disks within a node.
+        A running guest keeps running, as with 'gnt-instance migrate'. If it cannot, the job names the reason before it
+        begins, shuts the guest down, copies the disks, and starts it on the other node; so does --stop. Mirrored disks
+        first get a copy on the other node. A stopped instance stays stopped. 'gnt-instance modify -t' moves disks
+        within a node.
+
+        'gnt-job cancel --kill' ends the move: the guest continues on its node.
         """,
     )  # fmt: skip
 

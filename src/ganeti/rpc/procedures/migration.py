@@ -30,6 +30,8 @@ class MigrationInfo(Message, frozen=True, kw_only=True):
     """The positions of processors that it got since its start."""
     certificate: str = ""
     """The source's certificate for the target (PEM), new each time."""
+    obstacle: str = ""
+    """Why the guest cannot run while it is sent; '' if it can."""
 
 
 class IncomingArgs(Message, frozen=True, kw_only=True):
@@ -42,6 +44,13 @@ class IncomingArgs(Message, frozen=True, kw_only=True):
     address: str
     info: MigrationInfo
     copies_disks: bool = False
+
+
+class FitArgs(Message, frozen=True, kw_only=True):
+    """Ask a node whether it could receive a guest; `info` comes from the source."""
+
+    instance: InstanceSpec
+    info: MigrationInfo
 
 
 class Incoming(Message, frozen=True, kw_only=True):
@@ -65,6 +74,8 @@ class MigrateArgs(Message, frozen=True, kw_only=True):
     live: bool = True
     disks_port: int = 0
     certificate: str = ""
+    bandwidth_mib_s: int = 0
+    """Limit of the memory, and of the data of each disk; 0: that of the hypervisor parameters."""
 
 
 class MigrationResult(Message, frozen=True, kw_only=True):
@@ -110,6 +121,9 @@ class FinishMigrationArgs(Message, frozen=True, kw_only=True):
 
 
 MIGRATION_INFO = Procedure("migration_info", InstanceArgs, MigrationInfo, NORMAL_S, changes=False)
+
+MIGRATION_OBSTACLES = Procedure("migration_obstacles", FitArgs, list[str], NORMAL_S, changes=False)
+"""Answered by the target: the reasons against receiving the guest, a sentence each."""
 
 MIGRATION_ACCEPT = Procedure("migration_accept", IncomingArgs, Incoming, NORMAL_S, changes=True)
 

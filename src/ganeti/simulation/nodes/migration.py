@@ -13,6 +13,7 @@ from ganeti.rpc.procedures.instances import (
 )
 from ganeti.rpc.procedures.migration import (
     FinishMigrationArgs,
+    FitArgs,
     Incoming,
     IncomingArgs,
     MigrateArgs,
@@ -30,8 +31,16 @@ class MigrationCalls(GuestCalls):
         guest = self._here(args.instance)
         is_running = guest.state == "running"
         return MigrationInfo(
-            instance=guest.spec, running=is_running, mirrors_disks=self.mirrors_disks
+            instance=guest.spec,
+            running=is_running,
+            mirrors_disks=self.mirrors_disks,
+            obstacle=self.migration_obstacle,
         )
+
+    def on_migration_obstacles(self, args: FitArgs) -> list[str]:
+        if args.instance.hypervisor not in self.hypervisors:
+            return [f"this node has no hypervisor {args.instance.hypervisor!r:.40}"]
+        return self.migration_obstacles
 
     def on_migration_accept(self, args: IncomingArgs) -> Incoming:
         self._check_may_start()

@@ -185,6 +185,10 @@ class NodeState:
     bridges: set[str] = field(default_factory=lambda: {f"br{number}" for number in range(10)})
     stream_fails: str = ""
     mirrors_disks: bool = True
+    migration_obstacle: str = ""
+    """Why guests cannot run while they are sent from here."""
+    migration_obstacles: list[str] = field(default_factory=list)
+    """Why this node cannot receive a guest."""
     let_go_on: set[str] = field(default_factory=set)
     """Guests that came by a migration and have run here."""
     violations: list[str] = field(default_factory=list)

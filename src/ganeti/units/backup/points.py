@@ -31,8 +31,6 @@ from ganeti.units.context import UnitContext
 from ganeti.units.telling import showing
 
 DEFAULT_TARGET = "/srv/ganeti/backup"
-BANDWIDTH_LIMIT = 100_000
-"""In MiB/s."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +74,6 @@ def check_place(op: OnBackups) -> None:
             raise InputError("must be an absolute path", "target")
         if op.node is None:
             raise InputError("name the node of the directory (--node)", "target")
-
-
-def check_bandwidth(mib_s: int) -> None:
-    """Refuse limits that cannot be meant."""
-    if not 0 <= mib_s <= BANDWIDTH_LIMIT:
-        raise InputError(f"must be from 0 to {BANDWIDTH_LIMIT}", "bandwidth")
 
 
 async def listings(ctx: UnitContext, nodes: Sequence[Node]) -> dict[str, BackupListing]:

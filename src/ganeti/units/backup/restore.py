@@ -29,11 +29,11 @@ from ganeti.units.backup.live_restore import (
 )
 from ganeti.units.backup.points import (
     Place,
-    check_bandwidth,
     check_place,
     check_point_name,
     only_place,
 )
+from ganeti.units.bandwidth import check_bandwidth
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, check_down, check_not_migrating, primary_node
 from ganeti.units.instance.snapshot_checks import why_unfinished

@@ -32,7 +32,8 @@ from ganeti.rpc.procedures.backups import (
 )
 from ganeti.rpc.procedures.streams import DiskEnd, PointEnd, StreamResult, SumsEnd
 from ganeti.units.backup.description import described
-from ganeti.units.backup.points import DEFAULT_TARGET, Place, check_bandwidth, check_place, places
+from ganeti.units.backup.points import DEFAULT_TARGET, Place, check_place, places
+from ganeti.units.bandwidth import check_bandwidth
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     InstanceUnit,

@@ -22,6 +22,7 @@ from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.objects import Disk, Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
 from ganeti.rpc.procedures.disks import DiskArgs
+from ganeti.units.bandwidth import check_bandwidth
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import is_running, primary_node, put_instance
 from ganeti.units.instance.disks import (
@@ -58,8 +59,6 @@ ALONE = (
     *("remove_osparams_private", "offline"),
 )
 """Fields that must not change together with the template: a failure undoes all, or nothing."""
-BANDWIDTH_LIMIT = 100_000
-"""MiB/s"""
 
 
 def check_conversion(op: OpInstanceSetParams) -> None:
@@ -69,8 +68,7 @@ def check_conversion(op: OpInstanceSetParams) -> None:
             raise InputError("cannot be changed together with the disk template", field)
     if op.iallocator:
         raise InputError("name the secondary node (--node)", "iallocator")
-    if not 0 <= op.bandwidth <= BANDWIDTH_LIMIT:
-        raise InputError(f"must be from 0 to {BANDWIDTH_LIMIT}", "bandwidth")
+    check_bandwidth(op.bandwidth)
 
 
 def other_node(op: OpInstanceSetParams, snapshot: Snapshot) -> Node | None:

@@ -32,6 +32,8 @@ class DiskCopies:
     compress: str = "none"
     origin: InstanceSpec | None = None
     """The instance of the source's disks; None: the same."""
+    rate: int = 0
+    """Limit of the data from node to node in bytes a second; 0: none."""
     _route: Route | None = field(default=None, init=False)
 
     async def copy(self, old: DiskSpec, new: DiskSpec) -> None:
@@ -57,7 +59,16 @@ class DiskCopies:
             for of, one in ((self.origin or spec, old), (spec, new))
         )
         size, what = old.size * MIB, f"disk {old.index}"
-        load = Load(what, size, size, source, target, pack=self.compress, unpack=self.compress)
+        load = Load(
+            what,
+            size,
+            size,
+            source,
+            target,
+            pack=self.compress,
+            unpack=self.compress,
+            rate=self.rate,
+        )
         await carry(ctx, self.undo, self._route, load)
 
     async def _copy_within(self, old: DiskSpec, new: DiskSpec) -> None:

@@ -4,21 +4,24 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as struct_replace
 
-from ganeti.base.errors import ErrorCode, PrereqError, RpcError
+from ganeti.base.errors import ErrorCode, PrereqError, RpcError, RpcFailed
 from ganeti.config.fill import filled_beparams, filled_hvparams
 from ganeti.config.storage_units import space_needed
 from ganeti.layouts.places import Way, relocate
+from ganeti.model.compression import NONE
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, OpInstanceMigrate
 from ganeti.model.opcodes.moving import OpInstanceMove
+from ganeti.rpc.headers import UNREACHABLE
 from ganeti.rpc.procedures.host import NodeInfo
 from ganeti.rpc.procedures.instances import InstanceArgs, RunningInstance
-from ganeti.rpc.procedures.migration import MIGRATION_INFO
+from ganeti.rpc.procedures.migration import MIGRATION_INFO, MIGRATION_OBSTACLES, FitArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     check_not_migrating,
     check_nothing_there,
+    has_running_guest,
     primary_node,
     running_state,
     spec_of,
@@ -37,10 +40,9 @@ from ganeti.units.relocation.plan import (
     Plan,
     Shrinking,
     StoppedGuest,
-    refuse_hypervisor,
     refuse_operation,
-    refuse_read_only,
     refuse_source,
+    why_not_sent,
 )
 from ganeti.units.relocation.replace import new_secondary
 from ganeti.units.relocation.targets import TargetChoice
@@ -60,15 +62,18 @@ async def plan_migration(
     present = refuse_source(Operation.MIGRATE, instance, decision.source, state)
     asked = InstanceArgs(instance=spec_of(ctx, instance))
     info = await ctx.call(decision.source, MIGRATION_INFO, asked)
-    refuse_hypervisor(instance, info)
     target, way = await decision.target()
-    if way is Way.COPY:
-        refuse_read_only(instance, info)
+    if why := why_not_sent(instance, info, way):
+        raise PrereqError(
+            f"{why}; this stops it for the move: gnt-instance move -n NODE {instance.name}",
+            ErrorCode.WRONG_STATE,
+        )
     free = await decision.check_target(target, way, will_run=True)
     shrinking = decision.shrinking(present, target, free, may_change=op.allow_runtime_changes)
     default = filled_hvparams(ctx.snapshot.cluster, instance).get("migration_mode", LIVE)
     is_live = (op.mode or default) == LIVE if op.live is None else op.live
-    return decision.plan(target, way, LiveGuest(is_live, info, shrinking))
+    plan = decision.plan(target, way, LiveGuest(is_live, info, shrinking))
+    return replace(plan, bandwidth_mib_s=op.bandwidth)
 
 
 async def plan_failover(
@@ -82,7 +87,7 @@ async def plan_failover(
     if not decision.source.offline:
         state = await decision.state_or_refusal()
         refuse_source(Operation.FAIL_OVER, instance, decision.source, state)
-    return await decision.stopped(shutdown_timeout_s)
+    return await decision.stopped(*await decision.target(), shutdown_timeout_s)
 
 
 def _without_lost_switch(ctx: UnitContext, instance: Instance, choice: TargetChoice) -> Instance:
@@ -103,11 +108,27 @@ def _without_lost_switch(ctx: UnitContext, instance: Instance, choice: TargetCho
 async def plan_move(
     ctx: UnitContext, instance: Instance, choice: TargetChoice, op: OpInstanceMove
 ) -> Plan:
-    """Plan a move; PrereqError if it is impossible or not safe."""
+    """Plan a move; PrereqError if it is impossible or not safe.
+
+    A guest that runs is sent, if it can be, as by a migration; otherwise the job warns that it is shut down.
+    """
     decision = _Decision(ctx, Operation.MOVE, instance, choice)
     decision.check_settled()
     refuse_operation(Operation.MOVE, instance, decision.source)
-    return replace(await decision.stopped(op.shutdown_timeout), compress=op.compress)
+    state, present_mib = None, 0
+    if instance.admin_state is AdminState.UP and not op.stop:
+        state = await decision.state_or_refusal()
+        present_mib = refuse_source(Operation.MOVE, instance, decision.source, state)
+    target, way = await decision.target()
+    if has_running_guest(state):
+        found = await decision.sent(target, way, present_mib)
+        if isinstance(found, Plan):
+            if op.compress != NONE:
+                ctx.info(f"the guest of {instance.name} runs, so its data is not compressed")
+            return replace(found, bandwidth_mib_s=op.bandwidth)
+        ctx.warn(f"{instance.name} is shut down while its disks are copied: {found}")
+    plan = await decision.stopped(target, way, op.shutdown_timeout)
+    return replace(plan, compress=op.compress, bandwidth_mib_s=op.bandwidth)
 
 
 @dataclass(frozen=True)
@@ -201,10 +222,37 @@ class _Decision:
             )
         return Shrinking(present_mib, free.memory_free)
 
-    async def stopped(self, shutdown_timeout_s: int) -> Plan:
+    async def sent(self, target: Node, way: Way, present_mib: int) -> Plan | str:
+        """Return the plan for a guest that keeps running, or the reason why it must be stopped."""
+        ctx, instance = self.ctx, self.instance
+        if filled_beparams(ctx.snapshot, instance)["always_failover"]:
+            return "its backend parameter always_failover is set"
+        spec = spec_of(ctx, instance)
+        try:
+            info = await ctx.call(self.source, MIGRATION_INFO, InstanceArgs(instance=spec))
+            if why := why_not_sent(instance, info, way) or info.obstacle:
+                return why
+            fit = FitArgs(instance=spec_of(ctx, instance, target), info=info)
+            obstacles = await ctx.call(target, MIGRATION_OBSTACLES, fit)
+        except RpcFailed as err:
+            if err.wire_error == UNREACHABLE:
+                raise
+            return str(err)
+        if obstacles:
+            return f"{target.name}: {'; '.join(obstacles)}"
+        if way is Way.SWAP and self.choice.ignore_consistency:
+            try:
+                await check_copy(ctx, instance, target, to=self.operation)
+            except PrereqError as err:
+                return err.message
+        free = await self.check_target(target, way, will_run=True)
+        shrinking = self.shrinking(present_mib, target, free, may_change=True)
+        plan = self.plan(target, way, LiveGuest(is_live=True, info=info, shrinking=shrinking))
+        return await self.with_new_secondary(plan, is_up=True)
+
+    async def stopped(self, target: Node, way: Way, shutdown_timeout_s: int) -> Plan:
         """Return the plan for a guest that is stopped first."""
         ctx, instance = self.ctx, self.instance
-        target, way = await self.target()
         start = instance.admin_state is AdminState.UP
         if start and (why := why_unfinished(instance)):
             ctx.warn(f"{instance.name} is not started: {why}")
@@ -218,11 +266,17 @@ class _Decision:
             ctx.check_change(
                 record_location(instance.uuid, target.uuid, is_closed=False, force=force)
             )
-        if way is not Way.REPLACE:
+        # Its guest is stopped before the copies are synchronised, so no other writer exists.
+        return await self.with_new_secondary(plan, is_up=False)
+
+    async def with_new_secondary(self, plan: Plan, *, is_up: bool) -> Plan:
+        """Return the plan with the replacement that its way needs; PrereqError if no copy is complete."""
+        ctx, instance = self.ctx, self.instance
+        if plan.way is not Way.REPLACE:
             return plan
         await check_source(ctx, instance, self.source, range(len(instance.disks)))
-        # Its guest is stopped before the copies are synchronised, so no other writer exists.
-        return replace(plan, new_secondary=new_secondary(ctx, instance, target, is_up=False))
+        new = new_secondary(ctx, instance, plan.target, is_up=is_up)
+        return replace(plan, new_secondary=new)
 
     def plan(self, target: Node, way: Way, guest: LiveGuest | StoppedGuest) -> Plan:
         return Plan(

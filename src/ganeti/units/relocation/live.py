@@ -1,13 +1,13 @@
 """Sending of a running guest to another node: the driver of the migration core."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ganeti.base.errors import ExecError, GanetiError, RpcFailed
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.layouts.places import Way
 from ganeti.model.names import DiskRole
-from ganeti.model.objects import NodeUuid
+from ganeti.model.objects import InstanceUuid, NodeUuid
 from ganeti.rpc.headers import UNREACHABLE
 from ganeti.rpc.procedures.instances import InstanceArgs
 from ganeti.rpc.procedures.migration import (
@@ -29,6 +29,7 @@ from ganeti.units.instance.nvram import forget_nvram_step
 from ganeti.units.relocation.core import Event, Facts, Instruction, Migration
 from ganeti.units.relocation.location import record_location
 from ganeti.units.relocation.plan import LiveGuest, Plan
+from ganeti.units.relocation.replace import replace_disks
 from ganeti.units.relocation.steps import RelocationStep, Shrink, course, make_empty_disk
 from ganeti.units.telling import showing
 from ganeti.units.undo.disks import SetDiskRole, removals
@@ -41,12 +42,17 @@ NOT_SENT = MigrationResult(status="not sent", total_ms=0, downtime_ms=0, transfe
 
 async def migrate(ctx: UnitContext, plan: Plan, guest: LiveGuest) -> None:
     """Carry out a migration; after a failure the undo log finds the location of the guest."""
+    is_changed = guest.shrinking is not None or plan.new_secondary is not None
+    if plan.new_secondary is not None:
+        await replace_disks(ctx, plan.new_secondary, early_release=False)
+        present = ctx.snapshot.instances[InstanceUuid(plan.instance.uuid)]
+        plan = replace(plan, instance=present, way=Way.SWAP, new_secondary=None)
     instance, source, target = plan.instance, plan.source, plan.target
     async with course(ctx) as steps:
         if guest.shrinking is not None:
             await steps.take(Shrink(instance, source, guest.shrinking))
         # Afterwards its hardware is that of the configuration.
-        info = await ask_info(ctx, plan) if guest.shrinking else guest.info
+        info = await ask_info(ctx, plan) if is_changed else guest.info
         result = await steps.take(SendGuest(plan, info, guest.is_live))
         ctx.step(f"ending what is left on {source.name}")
         # The source closes its copy next: the guest writes on without it until it is synchronised.
@@ -199,6 +205,7 @@ class _Sending:
             live=self.is_live,
             disks_port=self.incoming.disks_port,
             certificate=self.incoming.certificate,
+            bandwidth_mib_s=self.plan.bandwidth_mib_s,
         )
         async with showing(self.ctx, source, instance.name):
             self.result = await self.ctx.call(source, MIGRATION_RUN, where)

@@ -3,6 +3,7 @@
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes.instance import OpInstanceMigrate
+from ganeti.units.bandwidth import check_bandwidth
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import HookNodes
@@ -26,6 +27,7 @@ class LUInstanceMigrate(RelocationUnit[OpInstanceMigrate]):
     def check_arguments(self) -> None:
         check_mode(self.op.mode, live=self.op.live)
         self.choice.check()
+        check_bandwidth(self.op.bandwidth)
 
     async def check_prereq(self, ctx: UnitContext) -> Plan | None:
         if self.op.cleanup:

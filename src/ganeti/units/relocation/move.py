@@ -1,10 +1,11 @@
-"""Moves of an instance together with its disks, while it is down."""
+"""Moves of an instance together with its disks; a guest that can run meanwhile is sent as by a migration."""
 
 from ganeti.base.errors import InputError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.compression import COPIED
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes.moving import OpInstanceMove
+from ganeti.units.bandwidth import check_bandwidth
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import HookNodes, check_shutdown_timeout
@@ -15,7 +16,7 @@ from ganeti.units.relocation.unit import RelocationUnit
 
 
 class LUInstanceMove(RelocationUnit[OpInstanceMove]):
-    """Stop an instance, copy its disks to another node, and start it there; on failure it remains on its node."""
+    """Copy an instance with its disks to another node, and continue it there; on failure it remains on its node."""
 
     hook = "instance-move"
 
@@ -32,6 +33,7 @@ class LUInstanceMove(RelocationUnit[OpInstanceMove]):
         check_shutdown_timeout(self.op.shutdown_timeout, "shutdown_timeout")
         if self.op.compress not in COPIED:
             raise InputError(f"must be one of {', '.join(COPIED)}", "compress")
+        check_bandwidth(self.op.bandwidth)
 
     async def check_prereq(self, ctx: UnitContext) -> Plan | None:
         return await plan_move(ctx, self.instance(ctx.snapshot), self.choice, self.op)

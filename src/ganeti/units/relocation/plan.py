@@ -103,9 +103,11 @@ class Plan:
     force: bool = False
     """True if the target's disks may lack writes."""
     new_secondary: DiskPlan | None = None
-    """The replacement by which the target gets a copy first, with `Way.REPLACE`."""
+    """The replacement by which the target gets a copy first, with `Way.REPLACE`; then the way is `Way.SWAP`."""
     compress: str = "none"
-    """The compression of copies of disks."""
+    """The compression of copies of disks, while the guest is down."""
+    bandwidth_mib_s: int = 0
+    """The limit of each disk's data, and of the memory; 0: that of the hypervisor, or none while the guest is down."""
 
     def leaves_nvram(self, snapshot: Snapshot) -> bool:
         """Return whether the source has NVRAM that the target does not see."""
@@ -168,27 +170,20 @@ def refuse_source(
     return 0 if state is None else state.memory
 
 
-def refuse_read_only(instance: Instance, info: MigrationInfo) -> None:
-    """Raise PrereqError if a disk of a running guest cannot migrate with it.
+def why_not_sent(instance: Instance, info: MigrationInfo, way: Way) -> str:
+    """Return why the guest that `info` describes cannot move with its disks while it runs; '' if it can.
 
     A mirror also writes to its source, so it cannot copy a disk that is read-only in the guest. The configuration may
     be newer than the running guest; `info` has the guest's own disks.
     """
+    if way is not Way.COPY:
+        return ""
+    if not info.mirrors_disks:
+        return (
+            f"disk template {instance.disk_template} of {instance.name} keeps its data on one node, and hypervisor"
+            f" {instance.hypervisor} cannot migrate disks"
+        )
     for index, disk in enumerate(info.instance.disks):
         if disk.mode == "ro":
-            raise PrereqError(
-                f"disk {index} of {instance.name} is read-only, so it cannot migrate while the guest"
-                f" runs; move it while it is down: gnt-instance move -n NODE {instance.name}",
-                ErrorCode.WRONG_STATE,
-            )
-
-
-def refuse_hypervisor(instance: Instance, info: MigrationInfo) -> None:
-    """Raise PrereqError if the data is on one node, and the hypervisor cannot migrate disks."""
-    template = DISK_TEMPLATES[instance.disk_template]
-    if template.is_local and not info.mirrors_disks:
-        raise PrereqError(
-            f"disk template {template.name} of {instance.name} keeps its data on one node, and hypervisor"
-            f" {instance.hypervisor} cannot migrate disks: use gnt-instance move",
-            ErrorCode.WRONG_STATE,
-        )
+            return f"disk {index} of {instance.name} is read-only, so it cannot migrate while the guest runs"
+    return ""

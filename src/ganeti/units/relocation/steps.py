@@ -25,6 +25,7 @@ from ganeti.units.instance.disks import create_disks, make_disk
 from ganeti.units.instance.nvram import forget_nvram_step
 from ganeti.units.relocation.copying import DiskCopies
 from ganeti.units.relocation.plan import Shrinking
+from ganeti.units.telling import MIB
 from ganeti.units.undo.disks import RemoveDisk, removals
 from ganeti.units.undo.guests import SetMemory
 from ganeti.units.undo.step import Step
@@ -89,9 +90,18 @@ class CopyDisks(RelocationStep[None]):
     source: Node
     target: Node
     compress: str
+    bandwidth_mib_s: int = 0
 
     async def act(self, ctx: UnitContext, undo: UndoLog) -> None:
-        copies = DiskCopies(ctx, undo, self.instance, self.source, self.target, self.compress)
+        copies = DiskCopies(
+            ctx,
+            undo,
+            self.instance,
+            self.source,
+            self.target,
+            self.compress,
+            rate=self.bandwidth_mib_s * MIB,
+        )
         for disk, removal in zip(self.instance.disks, self._removals(self.target), strict=True):
             ctx.step(f"copying disk {disk.index} ({disk.size} MiB)")
             await undo.push(removal)

@@ -54,7 +54,7 @@ async def _switch(ctx: UnitContext, plan: Plan) -> None:
     async with course(ctx) as steps:
         if plan.way is Way.COPY:
             spec = spec_of(ctx, instance)
-            await steps.take(CopyDisks(spec, source, target, plan.compress))
+            await steps.take(CopyDisks(spec, source, target, plan.compress, plan.bandwidth_mib_s))
         if plan.leaves_nvram(ctx.snapshot) and source.offline:
             ctx.warn(f"its NVRAM is on {source.name}; it starts with an empty NVRAM")
         elif plan.leaves_nvram(ctx.snapshot):

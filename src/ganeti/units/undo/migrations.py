@@ -60,9 +60,16 @@ class EndSource(Step, frozen=True, kw_only=True):
             call = finishing(MigrationEnd.END_SOURCE, self.instance)
             await services.rpc.call(node, *call, key=key)
             if TEMPLATES[self.instance.disk_template].mirrored:
-                # It has closed its disks, and must now receive the other node's writes.
-                role = SetDiskRole(node=self.node, instance=self.instance.uuid)
-                await role.run(services, f"{key}/role")
+                # It has closed its disks, and must now receive the other node's writes. The other node can forbid it
+                # to write only now, if an earlier attempt failed.
+                await self._set_role(services, self.node, f"{key}/role")
+                instance = services.config.snapshot.instances.get(InstanceUuid(self.instance.uuid))
+                if instance is not None and instance.primary_node != self.node:
+                    await self._set_role(services, instance.primary_node, f"{key}/other")
+
+    async def _set_role(self, services: Services, node: str, key: str) -> None:
+        role = SetDiskRole(node=node, instance=self.instance.uuid)
+        await role.run(services, key)
 
     def superseded(self, snapshot: Snapshot) -> bool:
         instance = not_migrating_here(snapshot, self.instance.uuid, self.node)
