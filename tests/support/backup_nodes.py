@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import HostError, HypervisorError
 from ganeti.model.names import Consistency, ProofState
+from ganeti.protocols.backup_encryption import missing_key
 from ganeti.protocols.backup_proof import Judgement
 from ganeti.rpc.procedures.backups import (
     BackupBegun,
@@ -103,6 +104,7 @@ class BackupNode(ExportNode):
             consistency=args.consistency,
             stored=MIB,
             disks=[PointDisk(disk=disk, size=size) for disk, (_, _, size) in images.items()],
+            key_id=args.keys.current,
         )
         contents = {disk: content for disk, (content, _, _) in images.items()}
         parents = {disk: parent for disk, (_, parent, _) in images.items()}
@@ -120,8 +122,17 @@ class BackupNode(ExportNode):
             raise HostError(f"backup {point}: it does not exist")
         return found
 
+    def readable(self, args: BackupsOf, point: str) -> Stored:
+        """Return a backup if the call has its key."""
+        found = self.stored(args, point)
+        if found.info.key_id and args.keys.keyring.keys.get(found.info.key_id) is None:
+            raise HostError(missing_key(found.info.key_id))
+        if args.keys.is_required and not found.info.key_id:
+            raise HostError(f"backup {point} is not encrypted")
+        return found
+
     def on_backup_info(self, args: PointOf) -> PointContent:
-        found = self.stored(args, args.point)
+        found = self.readable(args, args.point)
         return PointContent(description=found.description, info=found.info)
 
     def on_backup_prune(self, args: PrunePoints) -> Nothing:
@@ -141,7 +152,7 @@ class BackupNode(ExportNode):
         ]
 
     def on_backup_drill(self, args: DrillArgs) -> DrillResult:
-        found = self.stored(args, args.point)
+        found = self.readable(args, args.point)
         self.drills.append(args)
         if args.point in self.damaged:
             return DrillResult(problem="300 s passed without 'login:'", lines=["GRUB", "grub>"])
@@ -159,7 +170,7 @@ class BackupNode(ExportNode):
     # --- live restores ---
 
     def on_live_serve(self, args: ServePointArgs) -> Served:
-        self.stored(args, args.point)
+        self.readable(args, args.point)
         if args.address and args.key_name not in self.keys:
             raise HostError("no such key")
         self.served[args.token] = args
@@ -251,8 +262,9 @@ class BackupNode(ExportNode):
             return self._place(disk).contents.get(path_of(disk), "")
         if args.point is None:
             return super()._read(args)
-        where = BackupsOf(target=args.point.target, instance_name=args.point.instance)
-        found = self.stored(where, args.point.point)
+        one = args.point
+        where = BackupsOf(target=one.target, instance_name=one.instance, keys=one.keys)
+        found = self.readable(where, one.point)
         if found.info.point in self.damaged:
             raise HostError("x.qcow2: not what was written (SHA-256)")
         return found.contents[args.point.disk]

@@ -6,17 +6,29 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from ganeti.base.backup_ciphers import instance_key, key_id
 from ganeti.model.names import Consistency
 from ganeti.node.backups.directory import opened
 from ganeti.node.backups.ends import ChangesSource, FileReader, ImageSink, open_point
 from ganeti.node.backups.program import check, prune
 from ganeti.node.carrier.order import ImageOrder, PointOrder
 from ganeti.node.carrier.progress import ProgressFile
+from ganeti.protocols.backup_encryption import NO_KEYS, BackupKeyring
 from ganeti.protocols.backup_manifest import Image, Manifest, image_file
 
 BLOCK = 64 * 1024
 DISK = "11111111-0000-4000-8000-000000000000"
+
+
+KEY = bytes(range(32))
+
+
+def keyring(key: bytes = KEY, instance: str = "web1", **fields: Any) -> BackupKeyring:
+    """Return the keys of an instance's backups for a backup key, which is the current one."""
+    name = key_id(key)
+    return BackupKeyring(**{"keys": {name: instance_key(key, instance)}, "current": name, **fields})
 
 
 @dataclass
@@ -27,6 +39,7 @@ class BackupStore:
     work: Path
     expected: dict[str, bytes] = field(default_factory=dict)
     made: int = 0
+    keys: BackupKeyring = NO_KEYS
 
     def __post_init__(self) -> None:
         self.path.mkdir(exist_ok=True)
@@ -35,9 +48,9 @@ class BackupStore:
         """Make a backup of these bytes; it counts once its manifest is there."""
         disk, known = self.work / "disk", self.work / "sums"
         disk.write_bytes(data)
-        with opened(self.path) as directory, directory.locked():
+        with opened(self.path, self.keys) as directory, directory.locked():
             last = directory.settle().last
-        parent = None if full else last
+        parent = None if full or (last and last.key_id != self.keys.current) else last
         known.write_bytes(self._sums(parent) if parent else b"")
         with disk.open("rb") as opened_disk, known.open("rb") as opened_sums:
             reader = FileReader(opened_disk.fileno(), len(data))
@@ -50,7 +63,7 @@ class BackupStore:
         """Make a backup of changes since the last one, or of everything."""
         self.made += 1
         point = f"20261127-{self.made:06}"
-        with opened(self.path) as directory:
+        with opened(self.path, self.keys) as directory:
             with directory.locked():
                 last = directory.settle().last
             base = last.image(DISK) if last and not full else None
@@ -62,7 +75,7 @@ class BackupStore:
                 disk=DISK,
                 size=size,
             )
-            with closing(ImageSink(order)) as sink:
+            with closing(ImageSink(order, self.keys)) as sink:
                 for zeros, piece in source.pieces():
                     sink.take(zeros, piece)
                 source.finish()
@@ -78,28 +91,28 @@ class BackupStore:
 
     def _sums(self, parent: Manifest) -> bytes:
         order = PointOrder(directory=str(self.path), point=parent.point, disk=DISK, sums=True)
-        with open_point(order, 0) as source:
+        with open_point(order, 0, self.keys) as source:
             return b"".join(bytes(data) for _, data in source.pieces())
 
     def prune(self, *points: str) -> None:
-        with opened(self.path) as directory:
+        with opened(self.path, self.keys) as directory:
             prune(directory, points, ProgressFile(self.work / "log"))
         for point in points:
             self.expected.pop(point, None)
 
     def names(self) -> list[str]:
-        with opened(self.path) as directory:
+        with opened(self.path, self.keys) as directory:
             return list(directory.contents().points)
 
     def read(self, point: str, size: int = 0) -> bytes:
-        with opened(self.path) as directory, directory.locked():
+        with opened(self.path, self.keys) as directory, directory.locked():
             directory.complete()
         order = PointOrder(directory=str(self.path), point=point, disk=DISK)
-        with open_point(order, size or len(self.expected[point])) as source:
+        with open_point(order, size or len(self.expected[point]), self.keys) as source:
             return b"".join(bytes(zeros) or bytes(data) for zeros, data in source.pieces())
 
     def problems(self) -> dict[str, list[str]]:
-        with opened(self.path) as directory:
+        with opened(self.path, self.keys) as directory:
             found = check(directory, ProgressFile(self.work / "log"))
         return {one.point: one.problems for one in found}
 

@@ -13,6 +13,18 @@ AdminStateSource = Literal["admin", "user"]
 """The requester of that state: an administrator, or the guest's user, who shut it down from inside."""
 
 
+class BackupKey(TypedDict):
+    """BackupKey."""
+
+    name: str
+    active: bool | None
+    owner: str | None
+    ctime: float
+    mtime: float
+    uuid: str
+    serial_no: int
+
+
 class BackupSchedule(TypedDict):
     """BackupSchedule."""
 
@@ -31,6 +43,7 @@ class BackupSchedule(TypedDict):
     per_node: int | None
     window: str | None
     bandwidth: int | None
+    encrypt: str | None
     keep_rules: dict[str, Any] | None
     drill: str | None
     drill_expect: str | None
@@ -342,6 +355,115 @@ class Operations(abc.ABC):
         )
         return found
 
+    def backup_key(self, key: str) -> BackupKey:
+        """Return one key of backups, without the key itself.
+
+        `GET /2/backup-keys/{key}`. Needs the right: write.
+        """
+        found: BackupKey = self._call("GET", f"/2/backup-keys/{part(key)}", {}, is_read=True)
+        return found
+
+    def backup_key_create(
+        self,
+        *,
+        dry_run: bool | None = None,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> int:
+        """Create a key for encrypted backups.
+
+        `POST /2/backup-keys`. Needs the right: write.
+
+        Args:
+            dry_run: check only, and change nothing
+            reason: reason, stored with the job
+        """
+        found: int = self._call(
+            "POST",
+            "/2/backup-keys",
+            {"dry-run": dry_run, "reason": reason},
+            key=idempotency_key,
+            is_job=True,
+        )
+        return found
+
+    def backup_key_remove(
+        self,
+        key: str,
+        *,
+        dry_run: bool | None = None,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> int:
+        """Remove a key that no backup uses.
+
+        `DELETE /2/backup-keys/{key}`. Needs the right: write.
+
+        Args:
+            dry_run: check only, and change nothing
+            reason: reason, stored with the job
+        """
+        found: int = self._call(
+            "DELETE",
+            f"/2/backup-keys/{part(key)}",
+            {"dry-run": dry_run, "reason": reason},
+            key=idempotency_key,
+            is_job=True,
+        )
+        return found
+
+    def backup_keys(self, *, limit: int | None = None, after: str | None = None) -> list[BackupKey]:
+        """List the keys of backups.
+
+        `GET /2/backup-keys`. Needs the right: write.
+
+        Args:
+            limit: maximum number of objects, in the order of their names
+            after: return only objects after this name, the last name of the previous page
+        """
+        found: list[BackupKey] = self._call(
+            "GET", "/2/backup-keys", {"limit": limit, "after": after, "bulk": True}, is_read=True
+        )
+        return found
+
+    def backup_keys_import(
+        self,
+        *,
+        secret: str,
+        priority: Literal[-10, 0, 10] | None = None,
+        depends: Sequence[tuple[int, Sequence[str]]] | None = None,
+        comment: str | None = None,
+        is_active: bool | None = None,
+        dry_run: bool | None = None,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> int:
+        """Add a key for encrypted backups from its text.
+
+        `PUT /2/backup-keys/import`. Needs the right: write.
+
+        Args:
+            dry_run: check only, and change nothing
+            reason: reason, stored with the job
+        """
+        found: int = self._call(
+            "PUT",
+            "/2/backup-keys/import",
+            {"dry-run": dry_run, "reason": reason},
+            _sent(
+                {
+                    "priority": priority,
+                    "depends": depends,
+                    "comment": comment,
+                    "secret": secret,
+                    "is_active": is_active,
+                }
+            ),
+            key=idempotency_key,
+            is_job=True,
+        )
+        return found
+
     def backup_schedule(self, schedule: str) -> BackupSchedule:
         """Return one schedule of backups.
 
@@ -371,6 +493,7 @@ class Operations(abc.ABC):
         per_node: int | None = None,
         window: str | None = None,
         bandwidth: int | None = None,
+        encrypt: str | None = None,
         keep_last: int | None = None,
         keep_hourly: int | None = None,
         keep_daily: int | None = None,
@@ -402,6 +525,7 @@ class Operations(abc.ABC):
             per_node: greatest number of scheduled backups at the same time for instances of one node; default: 1
             window: part of the day in which backups begin, for example 22:00-06:00; 'none' (the default): the whole day
             bandwidth: limit of each backup in MiB/s; 0 (the default): none
+            encrypt: encrypt the backups: yes, no, or 'default' (the default): the cluster's parameter encrypt_backups
             keep_last: keep the last N backups
             keep_hourly: keep the last backup of N hours
             keep_daily: keep the last backup of N days
@@ -436,6 +560,7 @@ class Operations(abc.ABC):
                     "per_node": per_node,
                     "window": window,
                     "bandwidth": bandwidth,
+                    "encrypt": encrypt,
                     "keep_last": keep_last,
                     "keep_hourly": keep_hourly,
                     "keep_daily": keep_daily,
@@ -472,6 +597,7 @@ class Operations(abc.ABC):
         per_node: int | None = None,
         window: str | None = None,
         bandwidth: int | None = None,
+        encrypt: str | None = None,
         keep_last: int | None = None,
         keep_hourly: int | None = None,
         keep_daily: int | None = None,
@@ -503,6 +629,7 @@ class Operations(abc.ABC):
             per_node: greatest number of scheduled backups at the same time for instances of one node; default: 1
             window: part of the day in which backups begin, for example 22:00-06:00; 'none' (the default): the whole day
             bandwidth: limit of each backup in MiB/s; 0 (the default): none
+            encrypt: encrypt the backups: yes, no, or 'default' (the default): the cluster's parameter encrypt_backups
             keep_last: keep the last N backups
             keep_hourly: keep the last backup of N hours
             keep_daily: keep the last backup of N days
@@ -536,6 +663,7 @@ class Operations(abc.ABC):
                     "per_node": per_node,
                     "window": window,
                     "bandwidth": bandwidth,
+                    "encrypt": encrypt,
                     "keep_last": keep_last,
                     "keep_hourly": keep_hourly,
                     "keep_daily": keep_daily,
@@ -685,6 +813,7 @@ class Operations(abc.ABC):
         ipolicy: Mapping[str, Any] | None = None,
         maintain_node_health: bool | None = None,
         confd_on_all_nodes: bool | None = None,
+        encrypt_backups: bool | None = None,
         check_domain_signatures: bool | None = None,
         add_uids: Sequence[tuple[int, int]] | None = None,
         remove_uids: Sequence[tuple[int, int]] | None = None,
@@ -736,6 +865,7 @@ class Operations(abc.ABC):
             ipolicy: what instances may be
             maintain_node_health: whether nodes that are marked offline stop their guests
             confd_on_all_nodes: whether ganeti-confd also runs on nodes that are not master candidates; each gets a copy of the configuration without secrets, and an own key
+            encrypt_backups: whether incremental backups are encrypted unless a request says otherwise
             check_domain_signatures: whether moves need a cluster with the same domain secret
             add_uids: user ids to add to the pool
             remove_uids: user ids to remove from the pool
@@ -784,6 +914,7 @@ class Operations(abc.ABC):
                     "ipolicy": ipolicy,
                     "maintain_node_health": maintain_node_health,
                     "confd_on_all_nodes": confd_on_all_nodes,
+                    "encrypt_backups": encrypt_backups,
                     "check_domain_signatures": check_domain_signatures,
                     "add_uids": add_uids,
                     "remove_uids": remove_uids,
@@ -1661,6 +1792,7 @@ class Operations(abc.ABC):
         node: str | None = None,
         target: str | None = None,
         full: bool | None = None,
+        encrypt: bool | None = None,
         bandwidth: int | None = None,
         dry_run: bool | None = None,
         reason: str | None = None,
@@ -1674,6 +1806,7 @@ class Operations(abc.ABC):
             node: node with the backups; default: the only one that has some of the instance
             target: directory for backups on that node; default: the one in use, or /srv/ganeti/backup
             full: write all blocks, independently of earlier backups
+            encrypt: encrypt the backup; default: the cluster's parameter encrypt_backups
             bandwidth: limit of the transferred data in MiB/s; 0 (the default): none
             dry_run: check only, and change nothing
             reason: reason, stored with the job
@@ -1691,6 +1824,7 @@ class Operations(abc.ABC):
                     "node": node,
                     "target": target,
                     "full": full,
+                    "encrypt": encrypt,
                     "bandwidth": bandwidth,
                 }
             ),
@@ -1715,6 +1849,7 @@ class Operations(abc.ABC):
         timeout: int | None = None,
         expect: str | None = None,
         agent: bool | None = None,
+        allow_unencrypted: bool | None = None,
         reason: str | None = None,
         idempotency_key: str | None = None,
     ) -> int:
@@ -1729,6 +1864,7 @@ class Operations(abc.ABC):
             timeout: seconds to wait for the sign of life
             expect: text to wait for on the serial console; not a pattern
             agent: wait for the answer of QEMU's agent in the guest instead
+            allow_unencrypted: read a backup that is not encrypted, although the cluster encrypts its backups
             reason: reason, stored with the job
         """
         found: int = self._call(
@@ -1748,6 +1884,7 @@ class Operations(abc.ABC):
                     "timeout": timeout,
                     "expect": expect,
                     "agent": agent,
+                    "allow_unencrypted": allow_unencrypted,
                 }
             ),
             key=idempotency_key,
@@ -1767,6 +1904,7 @@ class Operations(abc.ABC):
         node: str | None = None,
         target: str | None = None,
         disk: int | None = None,
+        allow_unencrypted: bool | None = None,
         live: bool | None = None,
         bandwidth: int | None = None,
         dry_run: bool | None = None,
@@ -1781,6 +1919,7 @@ class Operations(abc.ABC):
             node: node with the backups; default: the only one that has some of the instance
             target: directory for backups on that node; default: the one in use, or /srv/ganeti/backup
             disk: restore only the disk with this number; default: all
+            allow_unencrypted: read a backup that is not encrypted, although the cluster encrypts its backups
             live: start the instance at once, and restore its disks while it runs
             bandwidth: limit of the transferred data in MiB/s, with --live for each disk; 0 (the default): none
             dry_run: check only, and change nothing
@@ -1799,6 +1938,7 @@ class Operations(abc.ABC):
                     "node": node,
                     "target": target,
                     "disk": disk,
+                    "allow_unencrypted": allow_unencrypted,
                     "live": live,
                     "bandwidth": bandwidth,
                 }
@@ -1996,6 +2136,7 @@ class Operations(abc.ABC):
         src_node_uuid: str | None = None,
         src_path: str | None = None,
         src_backup: str | None = None,
+        src_unencrypted: bool | None = None,
         src_format: str | None = None,
         src_instance: str | None = None,
         image: str | None = None,
@@ -2092,6 +2233,7 @@ class Operations(abc.ABC):
                     "src_node_uuid": src_node_uuid,
                     "src_path": src_path,
                     "src_backup": src_backup,
+                    "src_unencrypted": src_unencrypted,
                     "src_format": src_format,
                     "src_instance": src_instance,
                     "image": image,

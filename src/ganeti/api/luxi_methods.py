@@ -23,7 +23,13 @@ from ganeti.api.rest_methods import MAKE_LINK, MAY, Method
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobLost, PrereqError
 from ganeti.base.yield_every import YieldEvery
-from ganeti.config.resolve import resolve_group, resolve_instance, resolve_network, resolve_node
+from ganeti.config.resolve import (
+    resolve_backup_key,
+    resolve_group,
+    resolve_instance,
+    resolve_network,
+    resolve_node,
+)
 from ganeti.model import wire
 from ganeti.model.job import JOB_BYTES, Submitter, remote_source
 from ganeti.model.opcode_table import parse_opcode
@@ -40,6 +46,7 @@ from ganeti.query.execute import (
 )
 from ganeti.query.fields.field import Field
 from ganeti.query.fields.job import JobContext
+from ganeti.units.backup.keys import active_key
 from ganeti.units.expected import check_expected
 from ganeti.units.job_scope import check_scope, jobs_of
 from ganeti.units.missing_objects import Programs, check_objects
@@ -58,13 +65,14 @@ AUDITED = frozenset(
     (
         "SubmitJob", "SubmitJobToDrainedQueue", "SubmitManyJobs", "CancelJob", "ChangeJobPriority", "ArchiveJob",
         "ReplaceFilter", "DeleteFilter", "SetDrainFlag", "SetWatcherPause", "AbandonUndo", "BackupState",
-        MAKE_LINK,
+        MAKE_LINK, "ReadBackupKey",
     )
 )  # fmt: skip
 """Methods that change something, and that the REST server does not record."""
 
 REASON_SOURCE, REST_SOURCE = "gnt:luxi", "gnt:rest"
 BACKUP = "BackupState"
+READ_KEY = "ReadBackupKey"
 
 
 class _Method(NamedTuple):
@@ -150,6 +158,8 @@ class LuxiMethods:
             "QueryImages": _Method(self._old_query("image"), 2, 3),
             "QueryExports": _Method(self._query_exports, 0, 2),
             "QuerySchedules": _Method(self._old_query("schedule"), 2, 3),
+            "QueryBackupKeys": _Method(self._old_query("backup-key"), 2, 3),
+            READ_KEY: _Method(self._read_key, 0, 1),
             "QueryWebhooks": _Method(self._old_query("webhook"), 2, 3),
             "QueryFilters": _Method(self._old_query("filter"), 2, 3),
             "ReplaceFilter": _Method(self._replace_filter, 5, 5),
@@ -452,6 +462,28 @@ class LuxiMethods:
         if not path.is_absolute() or "\0" in str(path):
             raise InputError("must be an absolute path", f"{BACKUP}[0]")
         return (await self._backups.write(path)).as_int()
+
+    async def _read_key(self, args: Arguments, caller: Caller) -> dict[str, Any]:
+        """Return a key of backups, by default the active one; only for root, and recorded in the audit log."""
+        if caller.uid not in (0, os.geteuid()):
+            raise PrereqError("only root may read a backup key", ErrorCode.WRONG_STATE)
+        snapshot = self._config.snapshot
+        key = (
+            active_key(snapshot)
+            if args.raw(0) is None
+            else resolve_backup_key(snapshot, args.text(0))
+        )
+        if key is None:
+            raise PrereqError(
+                "no backup key is active; create one: gnt-backup key create",
+                ErrorCode.UNKNOWN_ENTITY,
+            )
+        return {
+            "key_id": key.name,
+            "secret": key.secret,
+            "made": key.ctime,
+            "cluster": snapshot.cluster.name,
+        }
 
     async def _query_ha_status(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
         return self._ha_status.answer()

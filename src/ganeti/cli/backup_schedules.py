@@ -63,6 +63,7 @@ SCHEDULE_KIND = ObjectKind(
         shown("  Backups at once", "at_once"),
         shown("  Backups at once for a node", "per_node"),
         shown("  Bandwidth", "bandwidth", value=lambda one: f"{one} MiB/s" if one else "no limit"),
+        shown("  Encrypts backups", "encrypt"),
         shown("  Keeps", "keep_rules", value=_keep),
         shown("  Boots backups", "drill", value=lambda one: one or "never"),
         shown(
@@ -113,6 +114,8 @@ def schedule(args: argparse.Namespace) -> int:
     node of each instance. After a move, the backups on the former node stay there until 'gnt-backup prune' removes
     them. The --keep options are those of 'gnt-backup prune', which runs after each backup. Without them, all
     backups stay.
+
+    The backups are encrypted if --encrypt says so, by default if the cluster encrypts its backups ('gnt-backup key').
 
     --drill boots the first backup after each time of another calendar, as 'gnt-backup drill' does; the backup is good
     only if the guest shows --drill-expect. Older backups are removed only after that.

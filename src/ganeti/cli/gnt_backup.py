@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
+from ganeti.cli.backup_keys import KEY_FILE, add_keys
 from ganeti.cli.backup_schedules import add_schedule
 from ganeti.cli.command import option
 from ganeti.cli.declared import program
@@ -86,6 +87,8 @@ def export(args: argparse.Namespace) -> int:
            help="name of the export, or /srv/ganeti/export/NAME; default: the instance's name"),
     option("--backup", dest="src_backup", metavar="BACKUP",
            help="create the instance from this backup of it, or of the instance that --src-dir names"),
+    option("--allow-unencrypted", dest="src_unencrypted", action="store_true",
+           help="read a backup that is not encrypted, although the cluster encrypts its backups"),
     option("--image", dest="image", metavar="FILE", completion="file",
            help="import a machine image from --src-node; it must be below a directory listed in image-paths"),
     option("--format", dest="src_format", choices=SOURCE_FORMATS,
@@ -131,7 +134,7 @@ def import_(args: argparse.Namespace) -> int:
     given["hypervisor"], given["hvparams"] = hypervisor
     if args.os_size:
         given["disks"] = [DiskRequest(size=parse_mib(args.os_size, "os_size"))]
-    given["src_backup"] = args.src_backup
+    given["src_backup"], given["src_unencrypted"] = args.src_backup, args.src_unencrypted
     if args.image:
         if args.src_path:
             raise InputError("names an export, so it cannot be used with --image", "--src-dir")
@@ -197,6 +200,7 @@ def list_points(args: argparse.Namespace) -> int:
     Argument("instance", "name of the instance, which need not exist any more", completion="instance"),
     option("--point", metavar="BACKUP", help="the backup; default: the last one"),
     option("--target", metavar="DIRECTORY", completion="file", help="directory for backups on this node; default: the one that has backups of the instance"),
+    KEY_FILE,
 )  # fmt: skip
 def mount(args: argparse.Namespace) -> int:
     """Serve the disks of an incremental backup on this node, read-only, until Ctrl-C.
@@ -209,13 +213,21 @@ def mount(args: argparse.Namespace) -> int:
     the read, and the command names it. The images are read by a process of its own without privileges. A file system
     of a guest can attack the kernel that mounts it: guestmount reads it in a virtual machine. A backup that is removed
     meanwhile can still be read.
+
+    An encrypted backup needs --key-file, because nodes have no keys: 'gnt-backup key export | ssh NODE gnt-backup mount
+    --key-file=- INSTANCE' on the master.
     """
     words = [sys.executable, "-P", "-m", "ganeti.node.backups.mount"]
-    words += [f"--{name}={value}" for name in ("point", "target") if (value := getattr(args, name))]
+    words += [
+        f"--{name}={value}"
+        for name in ("point", "target", "key-file")
+        if (value := getattr(args, name.replace("-", "_")))
+    ]
     os.execv(words[0], [*words, "--", args.instance])  # noqa: S606 - a program of this project
 
 
 add_schedule(table)
+add_keys(table)
 add_list_fields(table, EXPORT_KIND)
 
 

@@ -57,6 +57,7 @@ SCHEDULE = (
         "per_node",
         "window",
         "bandwidth",
+        "encrypt",
         "keep_rules",
     ),
     *(
@@ -87,6 +88,7 @@ WEBHOOK = (
     *("paused", "owner", "state", "position", "last_success", "failing_since", "failures"),
     *("error", "gaps", "ctime", "mtime", "uuid", "serial_no"),
 )
+BACKUP_KEY = ("name", "active", "owner", *("ctime", "mtime", "uuid", "serial_no"))
 IMAGE = (
     *("name", "description", "size", "stored", "disk.sizes", "disk.sha256", "disk_size"),
     *("firmware", "cloud_init", "beparams", "nic_count", "node_list"),
@@ -105,6 +107,7 @@ BY_KIND = {
     "filter": FILTER,
     "schedule": SCHEDULE,
     "webhook": WEBHOOK,
+    "backup-key": BACKUP_KEY,
 }
 """By the kind's name in queries."""
 

@@ -7,6 +7,7 @@ from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.identifiers import host_name, is_uuid, plain_name
 from ganeti.base.suggestions import did_you_mean
 from ganeti.config.view import View
+from ganeti.model.backup_key import BackupKey
 from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.objects import Image, Instance, Network, Node, NodeGroup
@@ -65,6 +66,18 @@ def resolve_schedule(view: View, text: str) -> BackupSchedule:
         close = did_you_mean(text[:60], [one.name for one in schedules.values()])
         raise PrereqError(
             f"there is no schedule {text[:60]!r}{close}; `gnt-backup schedule list` shows those that exist",
+            ErrorCode.UNKNOWN_ENTITY,
+        )
+    return found
+
+
+def resolve_backup_key(view: View, text: str) -> BackupKey:
+    """Return the key of backups that `text` names."""
+    keys = view.table(BackupKey)
+    found = keys.get(text.lower()) or keys.get(view.index.owner("backup key", text) or "")
+    if found is None:
+        raise PrereqError(
+            f"there is no backup key {text[:60]!r}; `gnt-backup key list` shows those that exist",
             ErrorCode.UNKNOWN_ENTITY,
         )
     return found

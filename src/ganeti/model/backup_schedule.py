@@ -37,6 +37,8 @@ class BackupSchedule(Stored, frozen=True, kw_only=True):
     """The part of the day in which backups begin, for example `22:00-06:00`; empty: always."""
     bandwidth: int = 0
     """Limit of each backup in MiB/s; 0: none."""
+    encrypt: bool | None = None
+    """Whether the backups are encrypted; None: as the cluster's parameter `encrypt_backups` says."""
     keep_last: int = 0
     keep_hourly: int = 0
     keep_daily: int = 0

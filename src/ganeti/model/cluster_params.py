@@ -312,6 +312,12 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
         ),
         heading="confd on all nodes", is_general=True, ssconf="confd_on_all_nodes", upstream="",
     )] = False
+    encrypt_backups: Annotated[bool, ClusterParam(
+        given=bool,
+        field=Field("whether incremental backups are encrypted unless a request says otherwise", form=Form.YES_NO),
+        heading="encrypt backups", is_general=True, upstream="",
+    )] = False
+    """With it, unencrypted backups are only read on request: an attacker may have put them in place of encrypted ones."""
     check_domain_signatures: Annotated[bool, ClusterParam(
         given=bool,
         field=Field(

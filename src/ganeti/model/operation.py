@@ -124,6 +124,7 @@ PATH_FIELDS = {
     "disk": "disk",
     "schedule": "schedule_name",
     "webhook": "webhook_name",
+    "key": "key_id",
 }
 """Words in braces -> fields of opcodes."""
 

@@ -9,7 +9,7 @@ from ganeti.base.errors import HostError
 from ganeti.base.paths import Paths
 from ganeti.guest_os.scripts import read_tail
 from ganeti.node.carrier.progress import forget_progress, read_progress
-from ganeti.node.tasks import Tasks
+from ganeti.node.tasks import Program, Tasks
 from ganeti.rpc.calls import Call
 from ganeti.rpc.meters import follow
 
@@ -18,23 +18,32 @@ _ANSWER_LIMIT = 1 << 20
 
 
 async def reported(
-    paths: Paths, tasks: Tasks, call: Call, argv: Sequence[str], more: Sequence[str] = ()
+    paths: Paths,
+    tasks: Tasks,
+    call: Call,
+    argv: Sequence[str],
+    more: Sequence[str] = (),
+    *,
+    secret: tuple[str, bytes] = ("", b""),
 ) -> str:
     """Run `argv`, the path of a log and `more`; return the last line of the output.
 
-    The program reports its progress beside the log. HostError with its last words if it fails.
+    The program reports its progress beside the log. HostError with its last words if it fails. `secret` is what the
+    program reads from a pipe, after the variable that has the number of its descriptor.
     """
     work = paths.run / "reports"
     await asyncio.to_thread(work.mkdir, mode=0o700, parents=True, exist_ok=True)
     log_path = work / f"{hashlib.sha256(call.key.encode()).hexdigest()[:32]}.log"
     follow(lambda: read_progress(log_path))
-    status = await tasks.run(
-        call.key,
+    program = Program(
         [*argv, str(log_path), *more],
         env={name: value for name, value in os.environ.items() if name.startswith("PYTHON")},
         log_path=log_path,
         timeout_s=LIMIT_S,
+        secret=secret[1],
+        secret_variable=secret[0],
     )
+    status = await tasks.complete(call.key, program)
     said = await asyncio.to_thread(read_tail, log_path, _ANSWER_LIMIT)
     await asyncio.to_thread(log_path.unlink, missing_ok=True)
     await asyncio.to_thread(forget_progress, log_path)

@@ -28,6 +28,7 @@ from ganeti.model.compression import COMPRESSIONS, NONE, check_compression
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.progress import Progress
 from ganeti.node.backups.directory import entered, path_of
+from ganeti.node.backups.key_pipe import VARIABLE, packed
 from ganeti.node.carrier import program as carrier
 from ganeti.node.carrier.greeting import DUMP, RAW, SCRIPT
 from ganeti.node.carrier.keys import TransferKeys
@@ -47,6 +48,7 @@ from ganeti.node.tasks import Program, Tasks, open_port
 from ganeti.protocols.backup_manifest import check_point, image_file
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.meters import follow
+from ganeti.rpc.procedures.backup_keys import NO_BACKUP_KEYS, BackupKeys
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.streams import (
     SCRIPT_OUTPUT,
@@ -108,6 +110,7 @@ class Start:
     form: str = DUMP
     environment: Mapping[str, str] = field(default_factory=dict)
     log_path: Path | None = None
+    keys: BackupKeys = NO_BACKUP_KEYS
 
 
 @dataclass(frozen=True)
@@ -307,13 +310,17 @@ class Streams:
                 disk=point.disk,
                 size=point.size,
             )
-            return Start(EndOrder(path=directory, image=image))
-        with entered(self.paths, point.target, point.instance) as found, found.locked():
+            return Start(EndOrder(path=directory, image=image), keys=point.keys)
+        with (
+            entered(self.paths, point.target, point.instance, keys=point.keys.keyring) as found,
+            found.locked(),
+        ):
             found.complete()
         check_point(point.point)
         order = PointOrder(directory=directory, point=point.point, disk=point.disk, sums=point.sums)
         end = EndOrder(path=directory, point=order)
-        return Start(end, size=point.size, form=DUMP if point.sums else RAW)
+        form = DUMP if point.sums else RAW
+        return Start(end, size=point.size, form=form, keys=point.keys)
 
     def sums_file(self, token: str) -> Path:
         """Return the path for the sums of blocks that a transfer brings."""
@@ -429,6 +436,8 @@ class Streams:
             log_path=start.log_path or file.with_suffix(".log"),
             timeout_s=STREAM_LIMIT_S,
             listens=listens,
+            secret=packed(start.keys),
+            secret_variable=VARIABLE,
         )
 
     def _ended(self, task: "asyncio.Task[int]") -> None:

@@ -20,7 +20,7 @@ import os
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -105,6 +105,9 @@ class Program:
     """
     serves: bool = False
     """True if it only reads for others, and is ended by a request: it does not end with the work of its master."""
+    secret: bytes = field(default=b"", repr=False)
+    """What the program reads from a pipe; the variable `secret_variable` has the number of the descriptor."""
+    secret_variable: str = ""
 
 
 def open_port(address: str, port_file: Path) -> socket.socket:
@@ -331,6 +334,10 @@ class Tasks:
                 output = _open(opened, program.stdout_path or program.log_path, appending)
                 messages = _open(opened, program.log_path, appending)
                 port = opened.enter_context(program.listens()).fileno() if program.listens else None
+                environment = {**CLEAN_ENVIRONMENT, **program.env}
+                pipe = _filled_pipe(opened, program.secret)
+                if pipe:
+                    environment[program.secret_variable] = str(pipe[0])
                 supervisor = supervisor_words(files.base, program.timeout_s, program.argv)
                 # The launcher ends immediately, so the supervisor is not a child of this process.
                 subprocess.run(
@@ -340,8 +347,8 @@ class Tasks:
                     stdout=output,
                     stderr=messages,
                     cwd="/",
-                    env={**CLEAN_ENVIRONMENT, **program.env},
-                    pass_fds=(lock,),
+                    env=environment,
+                    pass_fds=(lock, *pipe),
                     start_new_session=True,
                 )
         except (OSError, subprocess.CalledProcessError) as err:
@@ -359,6 +366,22 @@ class Tasks:
                     continue
                 found.append((record, files))
         return found
+
+
+def _filled_pipe(opened: contextlib.ExitStack, secret: bytes) -> tuple[int, ...]:
+    """Return the reading end of a pipe with the secret; nothing without a secret."""
+    if not secret:
+        return ()
+    reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        os.write(writer, secret)
+    finally:
+        os.close(writer)
+    # A shell uses the numbers below for itself.
+    number = fcntl.fcntl(reader, fcntl.F_DUPFD_CLOEXEC, FIRST_OPENED)
+    os.close(reader)
+    opened.callback(os.close, number)
+    return (number,)
 
 
 def supervisor_words(base: Path, timeout_s: float, argv: Sequence[str]) -> list[str]:

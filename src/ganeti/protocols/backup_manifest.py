@@ -14,12 +14,18 @@ from ganeti.model import wire
 from ganeti.model.names import Consistency
 
 FORMAT = "ganeti-backup-1"
+ENCRYPTED_FORMAT = "ganeti-backup-2"
+"""Of an encrypted backup: an implementation that knows no encryption refuses it."""
 PIECE = 4 << 20
 """Bytes of an image with a digest of their own."""
 SIZE_LIMIT = 64 << 40
 """The limit of a disk in bytes."""
 SUFFIX = ".json"
 _POINT = re.compile(r"[0-9]{8}-[0-9]{6}(?:-[0-9]{1,4})?\Z", re.ASCII)
+_KEY_ID = re.compile(r"[0-9a-f]{16}\Z", re.ASCII)
+_WRAPPED = re.compile(r"[0-9a-f]{120}\Z", re.ASCII)
+_TAGS = re.compile(r"[0-9a-f]*\Z", re.ASCII)
+_TAG_CHARACTERS = 32
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z", re.ASCII)
 
 
@@ -35,7 +41,11 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     length: int
     """Bytes of the file."""
     pieces: tuple[str, ...]
-    """SHA-256 of each 4 MiB of the file."""
+    """SHA-256 of each 4 MiB of the file, as it is stored."""
+    key: str = ""
+    """Of an encrypted image: its data key, wrapped; in hexadecimal."""
+    tags: str = ""
+    """Of an encrypted image: the 16 bytes of each piece's tag, in hexadecimal."""
 
 
 class Merge(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +53,8 @@ class Merge(msgspec.Struct, frozen=True, kw_only=True):
 
     parent: str
     disks: tuple[Image, ...]
+    seal: str = ""
+    """The seal of the manifest after the merge, which any process can complete, also without the key."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,8 +73,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     consistency: Consistency
     disks: tuple[Image, ...]
     description: str
-    """The instance, as in the `config.ini` of an export, without secrets."""
+    """The instance, as in the `config.ini` of an export, without secrets; encrypted in an encrypted backup."""
     merging: Merge | None = None
+    key_id: str = ""
+    """The backup key (`backup_encryption`); '': the backup is not encrypted."""
+    seal: str = ""
+    """The HMAC of all other fields, by the backup key."""
 
     @property
     def file(self) -> str:
@@ -106,8 +122,13 @@ def parse_manifest(content: bytes, file: str) -> Manifest:
 
 
 def _check(found: Manifest, file: str) -> None:
-    if found.format != FORMAT:
-        raise InputError(f"is {found.format!r:.60}; this implementation reads {FORMAT}", "format")
+    if found.format != (ENCRYPTED_FORMAT if found.key_id else FORMAT):
+        raise InputError(
+            f"is {found.format!r:.60}; this implementation reads {FORMAT}, and {ENCRYPTED_FORMAT} of encrypted backups",
+            "format",
+        )
+    if found.key_id and not _KEY_ID.match(found.key_id):
+        raise InputError("is not the id of a backup key", "key_id")
     host_name(found.instance, "instance")
     if check_point(found.point) + SUFFIX != file:
         raise InputError(f"is {found.point}, which is not that of the file", "point")
@@ -139,6 +160,14 @@ def _check_images(found: Manifest, images: Iterable[Image], parent: str) -> None
             raise InputError("is impossible", "disks.size")
         if len(one.pieces) != -(-one.length // PIECE) or not all(map(_DIGEST.match, one.pieces)):
             raise InputError("are not the digests of a file of this length", "disks.pieces")
+        if len({bool(found.key_id), bool(one.key), bool(one.tags)}) != 1:
+            raise InputError("does not fit to the encryption of the backup", "disks.key")
+        if one.key and not _WRAPPED.match(one.key):
+            raise InputError("is not a wrapped key", "disks.key")
+        if one.tags and (
+            len(one.tags) != len(one.pieces) * _TAG_CHARACTERS or not _TAGS.match(one.tags)
+        ):
+            raise InputError("are not the tags of a file of this length", "disks.tags")
 
 
 def chain_of(point: Manifest, disk: str, known: Mapping[str, Manifest]) -> list[Image]:
@@ -155,6 +184,11 @@ def chain_of(point: Manifest, disk: str, known: Mapping[str, Manifest]) -> list[
         if before is None or image is None or before.number >= at.number:
             raise HostError(
                 f"{above.file} needs {above.backing}, and that backup is missing or damaged"
+            )
+        if before.key_id != point.key_id:
+            raise HostError(
+                f"{above.file} is encrypted with {point.key_id or 'no key'}, and {image.file}, which it needs, with"
+                f" {before.key_id or 'no key'}: one of their manifests was replaced"
             )
         images.append(image)
         at = before

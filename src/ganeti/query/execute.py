@@ -9,6 +9,7 @@ from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.staggered_waker import StaggeredWaker
 from ganeti.base.suggestions import did_you_mean
 from ganeti.config.resolve import (
+    resolve_backup_key,
     resolve_filter,
     resolve_group,
     resolve_image,
@@ -20,6 +21,7 @@ from ganeti.config.resolve import (
 )
 from ganeti.config.snapshot import Snapshot
 from ganeti.locking.manager import LockInfo
+from ganeti.model.backup_key import BackupKey
 from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.names import ResultStatus
@@ -28,6 +30,7 @@ from ganeti.model.stored import Stored
 from ganeti.model.webhook import Webhook
 from ganeti.query.context import JobRow, QueryContext
 from ganeti.query.fields.backup import BACKUP_FIELDS, backup_rows
+from ganeti.query.fields.backup_key import BACKUP_KEY_FIELDS, BackupKeyRow
 from ganeti.query.fields.cluster import CLUSTER_FIELDS
 from ganeti.query.fields.export import EXPORT_FIELDS, export_rows
 from ganeti.query.fields.extstorage import EXTSTORAGE_FIELDS, extstorage_rows
@@ -146,6 +149,7 @@ KINDS: Mapping[str, Kind] = {
     "image": _configured(IMAGE_FIELDS, Image, ImageRow, resolve_image),
     "backup": Kind(BACKUP_FIELDS, backup_rows, key="backup", needs=frozenset((Need.BACKUPS,))),
     "export": Kind(EXPORT_FIELDS, export_rows, key="export", needs=frozenset((Need.EXPORTS,))),
+    "backup-key": _configured(BACKUP_KEY_FIELDS, BackupKey, BackupKeyRow, resolve_backup_key),
     "webhook": _configured(WEBHOOK_FIELDS, Webhook, WebhookRow, resolve_webhook),
     "schedule": _configured(SCHEDULE_FIELDS, BackupSchedule, ScheduleRow, resolve_schedule),
     "filter": Kind(FILTER_FIELDS, _filters, key="uuid", resolve=resolve_filter),

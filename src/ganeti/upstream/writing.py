@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ganeti.base.errors import InputError
+from ganeti.model.backup_key import BackupKey
 from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.model.job_filter import JobFilter
@@ -100,6 +101,15 @@ def _written(judge: Judge, objects: tuple[Stored, ...]) -> Document:
     return new
 
 
+_UNKNOWN_THERE: Mapping[type[Stored], tuple[str, str, str]] = {
+    BackupSchedule: ("schedule", "calendar", "upstream Ganeti has no schedules of backups"),
+    BackupKey: ("backup key", "secret", "upstream Ganeti has no encrypted backups"),
+    Webhook: ("webhook", "url", "upstream Ganeti has no webhooks"),
+    Image: ("image", "", "upstream Ganeti has no images; its copies stay on the nodes"),
+}
+"""What upstream's configuration cannot hold -> its word, its main field, and why."""
+
+
 def _write_others(
     judge: Judge, new: Document, objects: tuple[Stored, ...], taken: Mapping[str, list[str]]
 ) -> None:
@@ -111,17 +121,9 @@ def _write_others(
                 new["nodes"][thing.uuid] = written_node(judge, thing)
             case JobFilter():
                 new["filters"][thing.uuid] = written_filter(thing)
-            case BackupSchedule():
-                text = "upstream Ganeti has no schedules of backups"
-                judge.keep(f"schedule {thing.name}", "calendar", text)
-            case Webhook():
-                judge.keep(f"webhook {thing.name}", "url", "upstream Ganeti has no webhooks")
-            case Image():
-                judge.keep(
-                    f"image {thing.name}",
-                    "",
-                    "upstream Ganeti has no images; its copies stay on the nodes",
-                )
+            case BackupSchedule() | BackupKey() | Webhook() | Image():
+                what, field, why = _UNKNOWN_THERE[type(thing)]
+                judge.keep(f"{what} {thing.name}", field, why)
             case Network():
                 network = written_network(judge, thing, taken.get(thing.uuid, ()))
                 if network is not None:

@@ -32,10 +32,10 @@ _ALWAYS = _by_name(
 )
 """Fields that every object has; the others are null without a value, for example if a node is silent."""
 _PERHAPS = _by_name(
-    (_TEXT, ("admin_state alloc_policy authorities calendar description disk_template drill drill_expect error external_reservations"
+    (_TEXT, ("admin_state alloc_policy authorities calendar description disk_template drill drill_expect encrypt error external_reservations"
             " firmware gateway gateway6 group.uuid mac_prefix map network network6 node os owner pip pnode position role sip state"
             " target time_zone url window")),
-    (_FLAG, "all_instances allow_local cloud_init drained master_candidate master_capable offline oper_state paused verify_tls vm_capable"),
+    (_FLAG, "active all_instances allow_local cloud_init drained master_candidate master_capable offline oper_state paused verify_tls vm_capable"),
     (_NUMBER, ("alert_after at_once bandwidth cnodes cnos csockets ctotal failing failures free_count gaps instance_count"
               " network_port nic_count node_cnt old oper_vcpus per_node pinst_cnt priority reserved_count running"
               " sinst_cnt spfree sptotal watermark")),
@@ -57,6 +57,7 @@ _COMPONENTS = {
     "filter": "JobFilter",
     "schedule": "BackupSchedule",
     "webhook": "Webhook",
+    "backup-key": "BackupKey",
 }
 """Kind of object -> name of its schema in the document."""
 _REFERENCE = "Reference"

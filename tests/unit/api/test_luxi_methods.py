@@ -422,6 +422,19 @@ async def test_a_backup_goes_to_an_absolute_path_and_only_for_root() -> None:
     assert methods.is_abandonable("BackupState")
 
 
+@pytest.mark.requirement("G23")
+async def test_backup_key_is_read_only_by_root_and_never_by_rest() -> None:
+    master = Master()
+    methods = master.methods()
+    for uid, why in ((0, "no backup key is active"), (os.geteuid() + 4711, "only root")):
+        caller = Caller(uid=uid, gid=0, pid=1)
+        answer = await methods.answer(Request("ReadBackupKey", [None]), caller)
+        assert not answer.success
+        assert why in str(answer.result)
+    assert "ReadBackupKey" in luxi_methods.AUDITED
+    assert "ReadBackupKey" not in MAY
+
+
 async def test_pending_undo_is_listed_and_abandoned(master: Master) -> None:
     master.queue.undo.pending.append(
         PendingStep(

@@ -51,7 +51,13 @@ def submitted(master: FakeMaster) -> dict[str, Any]:
 def test_add_sends_the_opcode_of_upstream(master: FakeMaster, run: Run) -> None:
     master.job(result=["peernode1"])
     assert run(table, *ADD.split())[0] == 0
-    ours = {"explain": False, "src_format": None, "src_backup": None, "no_nics": False}
+    ours = {
+        "explain": False,
+        "src_format": None,
+        "src_backup": None,
+        "src_unencrypted": False,
+        "no_nics": False,
+    }
     ours |= {"src_instance": None, "image": None}
     assert submitted(master) == {**CAPTURED_ADD, "start": False, **ours}
 

@@ -43,6 +43,7 @@ DESTROYING: dict[str, list[tuple[CommandTable, str, str]]] = {
         (gnt_instance, "recreate-disks -I hail web1", "--force"),
     ],
     "OP_BACKUP_RESTORE": [(gnt_backup, "restore web1", "--force")],
+    "OP_BACKUP_KEY_RETIRE": [(gnt_backup, "key retire 0123456789abcdef --force", "--yes-do-it")],
     "OP_INSTANCE_SNAPSHOT_ROLLBACK": [(gnt_instance, "snapshot rollback web1 s1", "--force")],
     "OP_INSTANCE_SNAPSHOT_REMOVE": [(gnt_instance, "snapshot remove web1 s1", "--force")],
     "OP_INSTANCE_REPAIR": [(gnt_instance, "repair-disks --keep=node2 web1", "--force")],

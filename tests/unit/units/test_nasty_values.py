@@ -22,6 +22,7 @@ from ganeti.model.params import (
     NIC_DEFAULTS,
     NODE_DEFAULTS,
 )
+from ganeti.protocols.paper_key import groups_of
 from ganeti.units import allocation
 from tests.support.lone_run import LoneRun
 from tests.support.units_cluster import Master
@@ -95,6 +96,7 @@ REQUIRED: Mapping[str, Any] = {
     "schedule_name": "nightly", "webhook_name": "chat", "network": "198.51.100.0/29", "network_mode": "bridged", "network_link": "br0", "what": "node",
     "x509_key_name": ["x509-a", "0" * 40, "salt"], "fields": ["name"], "output_fields": ["name"], "command": "health", "path": "/etc/motd",
     "node_names": ["node2.example.com"], "storage_type": "lvm-vg", "changes": {"allocatable": True},
+    "secret": " ".join(groups_of(bytes(32))), "key_id": "0123456789abcdef",
     "image_name": "box", "source": "/srv/ganeti/images/box.raw",
 }  # fmt: skip
 """A sound value of every field without a default, by its name."""

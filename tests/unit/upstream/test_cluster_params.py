@@ -49,6 +49,7 @@ CHANGED: dict[str, Any] = {
     "maintain_node_health": True,
     "compression_tools": ("gzip", "lz4"),
     "confd_on_all_nodes": True,
+    "encrypt_backups": True,
     "check_domain_signatures": False,
 }
 """A value that is not the default."""

@@ -33,7 +33,7 @@ BODIES: list[Any] = [None, [], {"OP_ID": "OP_TEST_DELAY"}]
 WORDS = {
     "node": "node1", "instance": "web1", "group": "default", "network": "net1", "image": "box", "job": "1",
     "snapshot": "s1",
-    "point": "20261127-080000", "schedule": "nightly", "webhook": "chat", "simulation": "0a",
+    "point": "20261127-080000", "schedule": "nightly", "webhook": "chat", "key": "0123456789abcdef", "simulation": "0a",
     "upload": "0" * 32,
     "filter": "0a", "disk": "0", "resource": "node",
 }  # fmt: skip

@@ -9,6 +9,7 @@ from typing import TypeVar
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.identifiers import is_uuid
 from ganeti.config.index import Entry
+from ganeti.config.kinds.backup_key import BACKUP_KEY
 from ganeti.config.kinds.backup_schedule import BACKUP_RUN, BACKUP_SCHEDULE
 from ganeti.config.kinds.cluster import CLUSTER
 from ganeti.config.kinds.detached_disk import DETACHED_DISK
@@ -39,6 +40,7 @@ _ALL = (
     BACKUP_RUN,
     WEBHOOK,
     WEBHOOK_STATE,
+    BACKUP_KEY,
 )
 KINDS: dict[type[Stored], Kind] = {kind.type: kind for kind in _ALL}
 

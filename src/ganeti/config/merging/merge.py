@@ -19,6 +19,7 @@ from ganeti.config.merging.places import Groups, Networks, merged_groups, merged
 from ganeti.config.merging.plan import Finding, MergeOptions, MergePlan, Part, Severity
 from ganeti.config.reservations import PORT, PORTS
 from ganeti.config.snapshot import Snapshot
+from ganeti.model.backup_key import BackupKey
 from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.job_filter import JobFilter
@@ -84,7 +85,8 @@ def _with(plan: MergePlan, theirs: Snapshot, options: MergeOptions) -> MergePlan
     _say_of_schedules(theirs, findings)
     _say_of_webhooks(theirs, findings)
     images = theirs.images.values()
-    changed = [cluster, *networks.values(), *groups.values(), *nodes, *instances, *images, *filters]
+    keys = _kept_keys(ours, theirs)
+    changed = [cluster, *networks.values(), *groups.values(), *nodes, *instances, *images, *filters, *keys]  # fmt: skip
     snapshot = _snapshot(ours, cluster, changed, findings)
     return MergePlan(
         snapshot,
@@ -219,6 +221,16 @@ def _say_of_schedules(theirs: Snapshot, findings: Findings) -> None:
         findings.note(
             f"schedules of backups are not merged: {some(names)}; add them again: gnt-backup schedule add"
         )
+
+
+def _kept_keys(ours: Snapshot, theirs: Snapshot) -> list[BackupKey]:
+    """Return the keys of the other cluster's backups, which only they can read; new backups use the local key."""
+    known = {one.name for one in ours.table(BackupKey).values()}
+    return [
+        replace(one, is_active=False)
+        for one in theirs.table(BackupKey).values()
+        if one.name not in known
+    ]
 
 
 def _say_of_webhooks(theirs: Snapshot, findings: Findings) -> None:

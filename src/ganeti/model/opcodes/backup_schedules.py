@@ -61,6 +61,10 @@ class ScheduleParams(OnSchedule, frozen=True, kw_only=True):
     bandwidth: Annotated[int | None, Field(
         "limit of each backup in MiB/s; 0 (the default): none", metavar="MIB"
     )] = None  # fmt: skip
+    encrypt: Annotated[str | None, Field(
+        "encrypt the backups: yes, no, or 'default' (the default): the cluster's parameter encrypt_backups",
+        metavar="yes|no|default"
+    ), RefersTo.NOTHING] = None  # fmt: skip
     keep_last: Annotated[int | None, Field("keep the last N backups", metavar="N")] = None
     keep_hourly: Annotated[int | None, Field("keep the last backup of N hours", metavar="N")] = None
     keep_daily: Annotated[int | None, Field("keep the last backup of N days", metavar="N")] = None

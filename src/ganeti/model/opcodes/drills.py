@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar
 
 from ganeti.model.fields import Field, RefersTo
-from ganeti.model.opcodes.points import OnBackups
+from ganeti.model.opcodes.points import AllowUnencrypted, OnBackups
 from ganeti.model.operation import Argument, Command, Rest
 
 
@@ -27,6 +27,8 @@ class OpBackupDrill(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_DRILL")
     agent: Annotated[bool, Field("wait for the answer of QEMU's agent in the guest instead")] = (
         False
     )
+
+    allow_unencrypted: AllowUnencrypted = False
 
     no_loss: ClassVar[str] = "the guest writes to temporary images"
     rest: ClassVar[tuple[Rest, ...]] = (

@@ -119,6 +119,8 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     src_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     src_path: Annotated[str | None, RefersTo.EXPORT] = None
     src_backup: Annotated[str | None, RefersTo.NOTHING] = None
+    src_unencrypted: bool = False
+    """Read the backup although it is not encrypted and the cluster encrypts its backups."""
     src_format: Annotated[str | None, RefersTo.CLUSTER] = None
     """Format of a machine image at `src_path`, which is then not an export; `auto` reads the header."""
     src_instance: Annotated[str | None, RefersTo.INSTANCE] = None

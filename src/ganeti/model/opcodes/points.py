@@ -3,12 +3,17 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
-from ganeti.model.fields import Field, RefersTo
+from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.instance import OnInstance
 from ganeti.model.operation import DRY_RUN, INSTANCE, Argument, Command, Loss, Rest
 
 _PATH = "/2/instances/{instance}/backups"
 _ANY_INSTANCE = Argument("instance_name", "name of the instance, which need not exist any more")
+
+
+AllowUnencrypted = Annotated[bool, Field(
+    "read a backup that is not encrypted, although the cluster encrypts its backups"
+)]  # fmt: skip
 
 
 class OnBackups(OnInstance, frozen=True, kw_only=True):
@@ -30,6 +35,9 @@ class OpBackupSave(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_SAVE"):
     """
 
     full: Annotated[bool, Field("write all blocks, independently of earlier backups")] = False
+    encrypt: Annotated[bool | None, Field(
+        "encrypt the backup; default: the cluster's parameter encrypt_backups", metavar="yes|no", form=Form.YES_NO
+    )] = None  # fmt: skip
     bandwidth: Annotated[int, Field(
         "limit of the transferred data in MiB/s; 0 (the default): none", metavar="MIB"
     )] = 0  # fmt: skip
@@ -82,6 +90,7 @@ class OpBackupRestore(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_RESTO
     disk: Annotated[int | None, Field(
         "restore only the disk with this number; default: all", metavar="N"
     )] = None  # fmt: skip
+    allow_unencrypted: AllowUnencrypted = False
     live: Annotated[
         bool, Field("start the instance at once, and restore its disks while it runs")
     ] = False

@@ -80,10 +80,10 @@ def read_ahead(
             yield part, found
 
 
-def all_pieces(layer: ImageReader) -> "Iterator[tuple[int, Future[None]]]":
-    """Yield the numbers of an image's pieces; a future has the error of a damaged one."""
+def all_pieces(layer: ImageReader) -> "Iterator[tuple[int, Future[memoryview]]]":
+    """Yield the numbers of an image's pieces; a future has the content, or the error of a damaged one."""
     parts = (Wanted(number, layer, number) for number in range(len(layer.image.pieces)))
-    for number, found in read_ahead(parts, [layer], lambda *_: None):
+    for number, found in read_ahead(parts, [layer], lambda _number, piece: piece):
         assert found is not None  # noqa: S101 - each part has a layer
         yield number, found
 

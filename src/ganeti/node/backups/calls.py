@@ -20,6 +20,7 @@ from ganeti.node.backups.directory import (
     entered,
     path_of,
 )
+from ganeti.node.backups.key_pipe import VARIABLE, packed
 from ganeti.node.backups.proofs import read_proof
 from ganeti.node.program_reports import reported
 from ganeti.node.tasks import Tasks
@@ -142,7 +143,8 @@ class _Backups:
     def _describe(self, args: PointOf) -> PointContent:
         with self._entered(args) as directory:
             found = directory.contents().find(check_point(args.point))
-        return PointContent(description=found.description, info=_info(args.target, found))
+        description = args.keys.keyring.description(found)
+        return PointContent(description=description, info=_info(args.target, found))
 
     async def prune(self, args: PrunePoints, call: Call) -> Nothing:
         names = [check_point(name) for name in args.points]
@@ -157,12 +159,15 @@ class _Backups:
         with self._entered(args):
             directory = path_of(self.paths, args.target, args.instance_name)
         argv = [sys.executable, "-m", program.__name__, action, str(directory)]
-        return await reported(self.paths, self.tasks, call, argv, names)
+        secret = (VARIABLE, packed(args.keys))
+        return await reported(self.paths, self.tasks, call, argv, names, secret=secret)
 
     @contextlib.contextmanager
     def _entered(self, args: BackupsOf, *, make: bool = False) -> Iterator[BackupDirectory]:
         host_name(args.instance_name, "instance_name")
-        with entered(self.paths, args.target, args.instance_name, make=make) as directory:
+        with entered(
+            self.paths, args.target, args.instance_name, make=make, keys=args.keys.keyring
+        ) as directory:
             yield directory
 
 
@@ -190,4 +195,5 @@ def _info(target: str, point: Manifest) -> PointInfo:
         consistency=point.consistency,
         stored=sum(one.length for one in point.disks),
         disks=[PointDisk(disk=one.disk, size=one.size) for one in point.disks],
+        key_id=point.key_id,
     )

@@ -24,6 +24,7 @@ from ganeti.base.errors import HostError, StorageError
 from ganeti.base.paths import Paths
 from ganeti.model import wire
 from ganeti.node.backups.images import new_image, open_directory, remove
+from ganeti.protocols.backup_encryption import BackupKeyring, merged
 from ganeti.protocols.backup_manifest import SUFFIX, Image, Manifest, Merge, parse_manifest
 from ganeti.protocols.backup_proof import proof_file
 from ganeti.storage.confinement import AllowedDirectories, DirectoryMissing
@@ -56,7 +57,12 @@ def path_of(paths: Paths, target: str, instance: str) -> Path:
 
 @contextlib.contextmanager
 def entered(
-    paths: Paths, target: str, instance: str, *, make: bool = False
+    paths: Paths,
+    target: str,
+    instance: str,
+    *,
+    make: bool = False,
+    keys: BackupKeyring | None = None,
 ) -> Iterator["BackupDirectory"]:
     """Open an instance's directory for the block, as checked as a directory of disks."""
     path_of(paths, target, instance)
@@ -67,7 +73,7 @@ def entered(
         with allowed.enter(f"{target}/{instance}/{_ANY}", make=make) as location:
             if make and location.made_directory:
                 location.sync()
-            yield BackupDirectory(location.directory)
+            yield BackupDirectory(location.directory, instance, keys)
     except DirectoryMissing as err:
         raise HostError(f"{target} has no backups of {instance}") from err
 
@@ -104,6 +110,10 @@ class BackupDirectory:
     """An open directory; every method blocks and raises GanetiError or OSError."""
 
     descriptor: int
+    name: str = ""
+    """The name of the instance; '' if it is unknown."""
+    keys: BackupKeyring | None = None
+    """None: encrypted manifests are not verified, so nothing in them may be used for more than a list."""
 
     @contextlib.contextmanager
     def locked(self, *, waits: bool = False) -> Iterator[None]:
@@ -126,7 +136,10 @@ class BackupDirectory:
         for name in self.names():
             if name.endswith(SUFFIX):
                 try:
-                    found.append(parse_manifest(self.read(name, _MANIFEST_LIMIT), name))
+                    manifest = parse_manifest(self.read(name, _MANIFEST_LIMIT), name)
+                    if self.keys is not None:
+                        self.keys.check(manifest, self.name)
+                    found.append(manifest)
                 except (HostError, OSError) as err:
                     contents.problems[name.removesuffix(SUFFIX)] = str(err)
         for one in sorted(found, key=lambda one: one.number):
@@ -191,8 +204,10 @@ class BackupDirectory:
             )
         images = tuple(self.part(one.file) for one in manifest.disks)
         manifest = replace(manifest, disks=images, number=last.number + 1 if last else 1)
+        if self.keys is not None:
+            manifest = self.keys.sealed(manifest)
         for image in images:
-            self._rename(image.file + NEW, image.file)
+            self.rename(image.file + NEW, image.file)
         os.fsync(self.descriptor)
         self.write(manifest.file, wire.encode(manifest))
         for image in images:
@@ -201,8 +216,9 @@ class BackupDirectory:
 
     def begin_merge(self, child: Manifest, parent: Manifest, images: Sequence[Image]) -> None:
         """Decide that these images, which are synced, replace those of `child`; and complete it."""
-        merged = Merge(parent=parent.parent, disks=tuple(images))
-        decided = replace(child, merging=merged)
+        decided = replace(child, merging=Merge(parent=parent.parent, disks=tuple(images)))
+        if self.keys is not None:
+            decided = self.keys.resealed(decided)
         self.write(child.file, wire.encode(decided))
         self._replace_images(decided)
 
@@ -212,9 +228,9 @@ class BackupDirectory:
         for image in point.merging.disks:
             if image != old.get(image.disk):
                 with contextlib.suppress(FileNotFoundError):  # it was renamed before a crash
-                    self._rename(image.file + NEW, image.file)
+                    self.rename(image.file + NEW, image.file)
         os.fsync(self.descriptor)
-        done = replace(point, disks=point.merging.disks, parent=point.merging.parent, merging=None)
+        done = merged(point)
         self.write(done.file, wire.encode(done))
 
     def remove_point(self, point: Manifest) -> None:
@@ -241,18 +257,19 @@ class BackupDirectory:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        self._rename(name + NEW, name)
+        self.rename(name + NEW, name)
         os.fsync(self.descriptor)
 
-    def _rename(self, old: str, new: str) -> None:
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file within the directory."""
         os.rename(old, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
 
 @contextlib.contextmanager
-def opened(path: str | Path) -> Iterator[BackupDirectory]:
+def opened(path: str | Path, keys: BackupKeyring | None = None) -> Iterator[BackupDirectory]:
     """Open a directory that the node daemon has checked, for a program of the node."""
     descriptor = open_directory(Path(path))
     try:
-        yield BackupDirectory(descriptor)
+        yield BackupDirectory(descriptor, Path(path).name, keys)
     finally:
         os.close(descriptor)

@@ -6,6 +6,7 @@ of the guest, whatever dies: the kernel ends QEMU with this program, and frees i
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -37,6 +38,7 @@ from ganeti.node.backups.ahead import all_pieces
 from ganeti.node.backups.directory import BackupDirectory, opened
 from ganeti.node.backups.ends import SpareSpace
 from ganeti.node.backups.images import Chain, ImageWriter, open_chain
+from ganeti.node.backups.key_pipe import received_keys
 from ganeti.node.backups.life_signs import AGENT, AgentAnswer, ConsoleText
 from ganeti.node.backups.proofs import record
 from ganeti.node.carrier.progress import ProgressFile
@@ -99,7 +101,8 @@ class DrillOrder(Message, frozen=True, kw_only=True):
 def run(order: DrillOrder, report: ProgressFile) -> DrillResult:
     """Check the backup, boot it, and record both results. GanetiError if this node cannot do it."""
     args = order.args
-    with opened(order.directory) as directory, contextlib.ExitStack() as files:
+    keys = received_keys()
+    with opened(order.directory, keys) as directory, contextlib.ExitStack() as files:
         with directory.locked():
             contents = directory.complete()
         point = contents.find(args.point)
@@ -107,19 +110,18 @@ def run(order: DrillOrder, report: ProgressFile) -> DrillResult:
         try:
             chains = [
                 files.enter_context(
-                    open_chain(directory.descriptor, point, one.disk, contents.points)
+                    open_chain(directory.descriptor, point, one.disk, contents.points, keys=keys)
                 )
                 for one in point.disks
             ]
-            for chain in chains:
-                _check(chain, report)
+            images = [_checked(chain, order.work, files, report) for chain in chains]
         except HostError as err:
-            failed = partial(_checked, problems=[str(err)])
+            failed = partial(_with_check, problems=[str(err)])
             unrecorded = _recorded(directory, point, failed)
             (problem,) = texts([str(err)])
             return DrillResult(problem=problem, unrecorded=unrecorded)
-        unrecorded = _recorded(directory, point, partial(_checked, problems=[])) or unrecorded
-        found = _boot(order, point, chains, report)
+        unrecorded = _recorded(directory, point, partial(_with_check, problems=[])) or unrecorded
+        found = _boot(order, point, images, report)
         outcome = Drill(
             time=time.time(),
             seconds=found.seconds,
@@ -136,7 +138,7 @@ def _asked(proof: Proof, _point: Manifest) -> Proof:
     return proof if proof.drill else replace(proof, drill=Drill(time=0.0))
 
 
-def _checked(proof: Proof, point: Manifest, problems: list[str]) -> Proof:
+def _with_check(proof: Proof, point: Manifest, problems: list[str]) -> Proof:
     return with_check(proof, point, time.time(), problems)
 
 
@@ -153,15 +155,54 @@ def _recorded(directory: BackupDirectory, point: Manifest, change: Change) -> st
     return ""
 
 
-def _check(chain: Chain, report: ProgressFile) -> None:
-    """Compare all images of a disk with their digests, by the descriptors that QEMU gets; HostError."""
+@dataclass(frozen=True)
+class _Images:
+    """The images of one disk for QEMU, the newest first, and the size of the disk."""
+
+    descriptors: list[int]
+    size: int
+
+
+def _checked(
+    chain: Chain, work: Path, files: contextlib.ExitStack, report: ProgressFile
+) -> _Images:
+    """Compare all images of a disk with their digests, by the descriptors that QEMU gets; HostError.
+
+    Encrypted images are decrypted to files without a name, because QEMU never gets a key.
+    """
+    descriptors = list[int]()
     for layer in chain.layers:
+        plain, spare = layer.descriptor, SpareSpace("")
+        if layer.cipher is not None:
+            work.mkdir(mode=0o700, parents=True, exist_ok=True)
+            plain = os.open(work, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            files.callback(os.close, plain)
+            spare = SpareSpace(str(work))
         for number, read in all_pieces(layer):
-            read.result()
+            piece = read.result()
+            if layer.cipher is not None:
+                _write(plain, piece, number * PIECE)
+                _check_space(spare)
             done = min(layer.image.length, (number + 1) * PIECE)
             report.of_part(f"checking {layer.image.file}", done, layer.image.length)
+        descriptors.append(plain)
     for _ in chain.extents():
         pass
+    return _Images(descriptors, chain.size)
+
+
+def _check_space(spare: SpareSpace) -> None:
+    """Raise OSError: a lack of space is not a result of the backup, as a HostError would be."""
+    try:
+        spare.check()
+    except HostError as err:
+        raise OSError(errno.ENOSPC, "too little space for the decrypted images") from err
+
+
+def _write(descriptor: int, data: memoryview, at: int) -> None:
+    while data:
+        count = os.pwrite(descriptor, data, at)
+        data, at = data[count:], at + count
 
 
 def memory_for(args: DrillArgs, free: int) -> int:
@@ -222,7 +263,7 @@ class _Output:
 
 
 def _boot(
-    order: DrillOrder, point: Manifest, chains: Sequence[Chain], report: ProgressFile
+    order: DrillOrder, point: Manifest, images: Sequence[_Images], report: ProgressFile
 ) -> DrillResult:
     """Boot the guest and wait; its end, or none of the signs in time, is a problem of the backup."""
     args = order.args
@@ -235,7 +276,7 @@ def _boot(
         for end in (reader, writer):
             stack.callback(os.close, end)
         ours, theirs = (stack.enter_context(one) for one in socket.socketpair())
-        guest = _guest(order, point, chains, descriptors, memory=memory, console=writer)
+        guest = _guest(order, point, images, descriptors, memory=memory, console=writer)
         process = stack.enter_context(_running(order, guest, descriptors, theirs))
         assert process.stderr is not None  # noqa: S101 - a pipe
         qemu = _Qemu(process, reader, process.stderr.fileno(), ours)
@@ -316,7 +357,7 @@ class _Descriptors:
 def _guest(
     order: DrillOrder,
     point: Manifest,
-    chains: Sequence[Chain],
+    images: Sequence[_Images],
     files: _Descriptors,
     *,
     memory: int,
@@ -328,10 +369,10 @@ def _guest(
     disks = [
         DrillDisk(
             uuid=image.disk,
-            layers=[files.keep(layer.descriptor) for layer in chain.layers],
-            overlay=files.overlay(order.work, chain.size),
+            layers=[files.keep(one) for one in disk.descriptors],
+            overlay=files.overlay(order.work, disk.size),
         )
-        for image, chain in zip(point.disks, chains, strict=True)
+        for image, disk in zip(point.disks, images, strict=True)
     ]
     return DrillGuest(
         equipment=equipment,

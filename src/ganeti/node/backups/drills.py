@@ -4,6 +4,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from ganeti import uidpool
 from ganeti.base.errors import HypervisorError
 from ganeti.base.identifiers import host_name
@@ -12,10 +14,12 @@ from ganeti.hypervisor.interface import Hypervisor, options_of
 from ganeti.model import wire
 from ganeti.node.backups import drill
 from ganeti.node.backups.directory import entered, path_of
+from ganeti.node.backups.key_pipe import VARIABLE, packed
 from ganeti.node.program_reports import reported
 from ganeti.node.tasks import Tasks
 from ganeti.protocols.backup_manifest import check_point
 from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures.backup_keys import NO_BACKUP_KEYS
 from ganeti.rpc.procedures.drills import BACKUP_DRILL, DrillArgs, DrillResult
 
 
@@ -40,7 +44,7 @@ class _Drills:
             raise HypervisorError(f"hypervisor {args.hypervisor} cannot boot a backup")
         equipment = await boots.equipment(args.hvparams)
         order = drill.DrillOrder(
-            args=args,
+            args=replace(args, keys=NO_BACKUP_KEYS),
             directory=str(directory),
             root=str(self.paths.root),
             locks=str(uidpool.lock_directory(self.paths)),
@@ -49,5 +53,6 @@ class _Drills:
             device=equipment.device,
         )
         argv = [sys.executable, "-m", drill.__name__, wire.encode(order).decode()]
-        said = await reported(self.paths, self.tasks, call, argv)
+        secret = (VARIABLE, packed(args.keys))
+        said = await reported(self.paths, self.tasks, call, argv, secret=secret)
         return wire.decode(said, DrillResult, what="the result of a drill")

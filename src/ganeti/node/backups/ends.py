@@ -29,6 +29,7 @@ from ganeti.node.backups.images import Chain, Extent, ImageWriter, new_image, op
 from ganeti.node.backups.nbd import ALLOCATION, NbdReader, dirty_context
 from ganeti.node.carrier.frames import AHEAD, CHUNK, Piece, Pieces, as_data, split_zeros
 from ganeti.node.carrier.order import ChangesOrder, ImageOrder, PointOrder
+from ganeti.protocols.backup_encryption import NO_KEYS, BackupKeyring
 from ganeti.protocols.backup_manifest import Image
 from ganeti.protocols.qcow2 import CLUSTER
 
@@ -334,13 +335,15 @@ def _zeros(length: int) -> Pieces:
 class ImageSink:
     """A new image of a backup, made of changes."""
 
-    def __init__(self, order: ImageOrder) -> None:
+    def __init__(self, order: ImageOrder, keys: BackupKeyring = NO_KEYS) -> None:
         self._order = order
+        new = keys.new_cipher(order.file)
+        cipher, self._key = new or (None, "")
         self._rest = bytearray()
         self._due = 0
         with opened(order.directory) as directory:
             self._descriptor = new_image(directory.descriptor, order.file + NEW)
-        self._writer = ImageWriter(self._descriptor, order.size, order.backing)
+        self._writer = ImageWriter(self._descriptor, order.size, order.backing, cipher)
 
     def take(self, zeros: int, data: Piece) -> None:
         for part in as_data(zeros, data):
@@ -381,6 +384,8 @@ class ImageSink:
             backing=order.backing,
             length=length,
             pieces=pieces,
+            key=self._key,
+            tags=self._writer.tags,
         )
         with opened(order.directory) as directory:
             directory.write_part(image)
@@ -417,12 +422,16 @@ def open_changes(
 
 
 @contextlib.contextmanager
-def open_point(order: PointOrder, size: int) -> Iterator[PointSource]:
+def open_point(
+    order: PointOrder, size: int, keys: BackupKeyring = NO_KEYS
+) -> Iterator[PointSource]:
     """Open all images of a disk in a backup."""
-    with opened(order.directory) as directory:
+    with opened(order.directory, keys) as directory:
         contents = directory.contents()
         point = contents.find(order.point)
-        with open_chain(directory.descriptor, point, order.disk, contents.points) as chain:
+        with open_chain(
+            directory.descriptor, point, order.disk, contents.points, keys=keys
+        ) as chain:
             if chain.size > size and not order.sums:
                 raise HostError(f"the disk in the backup has {chain.size} bytes, more than {size}")
             yield PointSource(chain, size, sums=order.sums)

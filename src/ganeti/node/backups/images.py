@@ -9,12 +9,14 @@ import errno
 import hashlib
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ganeti.base.backup_ciphers import TAG_BYTES, ImageCipher, WrongTagError
 from ganeti.base.errors import HostError
 from ganeti.node.carrier.pieces import PieceWriter
+from ganeti.protocols.backup_encryption import NO_KEYS, BackupKeyring
 from ganeti.protocols.backup_manifest import PIECE, Image, Manifest, chain_of
 from ganeti.protocols.qcow2 import (
     CLUSTER,
@@ -41,10 +43,16 @@ KEPT_PIECES = 2
 class ImageWriter:
     """Writes an image to a new file: extents in any order, each once."""
 
-    def __init__(self, descriptor: int, size: int, backing: str) -> None:
+    def __init__(
+        self, descriptor: int, size: int, backing: str, cipher: ImageCipher | None = None
+    ) -> None:
+        """With a cipher, `tags` has those of the pieces after `finish`."""
         self._size, self._backing = size, backing
         self._tables: dict[int, Table] = {}
-        self._pieces = PieceWriter(descriptor, PIECE, digests=True)
+        self._pieces = PieceWriter(
+            descriptor, PIECE, digests=True, encrypt=_encryption(cipher) if cipher else None
+        )
+        self.tags = ""
         self._first = self._pieces.room()
         self._piece, self._number = self._first, 0
         self._filled = self._first_filled = self._end = CLUSTER
@@ -122,12 +130,13 @@ class ImageWriter:
         self._tail(counted)
         self._first[:CLUSTER] = header(layout)
         if self._number:
-            self._pieces.put(self._number * PIECE, self._piece, self._filled)
+            self._pieces.put(self._number * PIECE, self._piece, self._filled, is_last=True)
         else:
             self._first_filled = self._filled
-        self._pieces.put(0, self._first, self._first_filled)
+        self._pieces.put(0, self._first, self._first_filled, is_last=not self._number)
         self._pieces.finish()
-        found = self._pieces.found
+        found, tags = self._pieces.found, self._pieces.tags
+        self.tags = b"".join(tags[number] for number in sorted(tags)).hex()
         return self._end, tuple(found[number] for number in sorted(found))
 
     def _tail(self, data: bytes) -> None:
@@ -139,13 +148,18 @@ class ImageWriter:
         self._pieces.close()
 
 
+def _encryption(cipher: ImageCipher) -> Callable[[int, memoryview, bool], bytes]:
+    return lambda number, piece, is_last: cipher.encrypt(number, piece, is_last=is_last)
+
+
 @dataclass
 class ImageReader:
-    """An opened image, whose bytes are checked as they are read."""
+    """An opened image, whose bytes are checked as they are read, and decrypted if there is a cipher."""
 
     image: Image
     descriptor: int
     kept: int = KEPT_PIECES
+    cipher: ImageCipher | None = None
     layout: Layout = field(init=False)
     _pieces: dict[int, memoryview] = field(default_factory=dict, init=False)
     _directory: Table = field(init=False)
@@ -201,7 +215,20 @@ class ImageReader:
             raise self._wrong(
                 f"the {len(data)} bytes from {number * PIECE} are not what was written (SHA-256)"
             )
+        if self.cipher is not None:
+            self._decrypt(self.cipher, number, data)
         return data
+
+    def _decrypt(self, cipher: ImageCipher, number: int, data: memoryview) -> None:
+        image = self.image
+        at = number * 2 * TAG_BYTES
+        tag = bytes.fromhex(image.tags[at : at + 2 * TAG_BYTES])
+        try:
+            cipher.decrypt(number, data, tag, is_last=number == len(image.pieces) - 1)
+        except WrongTagError as err:
+            raise self._wrong(
+                f"the {len(data)} bytes from {number * PIECE} are not what was encrypted (AES-GCM)"
+            ) from err
 
     def _length(self, number: int) -> int:
         return min(PIECE, self.image.length - number * PIECE)
@@ -339,6 +366,24 @@ def _continues(now: Extent, one: Extent) -> bool:
     return now.layer is None or (now.at + now.length == one.at and one.at % PIECE != 0)
 
 
+def stored_problems(
+    image: Image, descriptor: int, tell: Callable[[int, int], None] = lambda _done, _size: None
+) -> list[str]:
+    """Return how the bytes of an image's file differ from their digests; needs no key."""
+    if (has := os.fstat(descriptor).st_size) != image.length:
+        return [f"{image.file}: it has {has} bytes instead of {image.length}"]
+    found, room = list[str](), memoryview(bytearray(PIECE))
+    for number, digest in enumerate(image.pieces):
+        at = number * PIECE
+        count = os.preadv(descriptor, [room[: image.length - at]], at)
+        if hashlib.sha256(room[:count]).hexdigest() != digest:
+            found.append(
+                f"{image.file}: the {count} bytes from {at} are not what was written (SHA-256)"
+            )
+        tell(at + count, image.length)
+    return found
+
+
 def open_image(directory: int, image: Image) -> int:
     """Open a regular file of the directory, never a link; HostError if there is none."""
     try:
@@ -357,18 +402,20 @@ def open_chain(
     disk: str,
     known: Mapping[str, Manifest],
     *,
+    keys: BackupKeyring = NO_KEYS,
     kept: int = KEPT_PIECES,
 ) -> Iterator[Chain]:
     """Open all images of a disk. What is open stays readable, whatever happens to the names.
 
-    `kept` pieces of each image stay in memory.
+    `kept` pieces of each image stay in memory. The manifests were checked with the keys.
     """
     with contextlib.ExitStack() as opened:
         layers = []
         for image in chain_of(point, disk, known):
             descriptor = open_image(directory, image)
             opened.callback(os.close, descriptor)
-            layers.append(ImageReader(image, descriptor, kept))
+            cipher = keys.cipher(point.key_id, image) if point.key_id else None
+            layers.append(ImageReader(image, descriptor, kept, cipher))
         yield Chain(layers, layers[0].image.size)
 
 

@@ -30,6 +30,7 @@ from ganeti.model.instance_spec import InstanceSpec
 from ganeti.node.backups import live_program, live_relay
 from ganeti.node.backups.directory import NEW, entered, path_of
 from ganeti.node.backups.images import ImageWriter, new_image, open_directory
+from ganeti.node.backups.key_pipe import VARIABLE, packed
 from ganeti.node.backups.live_program import READY, LiveOrder
 from ganeti.node.backups.live_relay import RelayOrder
 from ganeti.node.carrier.keys import TransferKeys
@@ -39,6 +40,7 @@ from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.tasks import Program, Tasks, open_port
 from ganeti.protocols.backup_manifest import check_point
 from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures.backup_keys import NO_BACKUP_KEYS, BackupKeys
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.live_restores import (
     LIVE_END,
@@ -100,13 +102,16 @@ class LiveRestores:
         file = self._file(args.token, _SERVER)
         if not args.address:
             path = self._socket(args.owner_uuid)
-            await self._ready(await self._run(file, order, call, lambda: _listening(path)), call)
+            running = await self._run(file, order, call, lambda: _listening(path), args.keys)
+            await self._ready(running, call)
             return Served()
         port, tls = file.with_suffix(".port"), self._tls(file, args, args.owner)
         order = replace(
             order, certificate=str(tls.certificate), key=str(tls.key), peer=str(tls.peer)
         )
-        running = await self._run(file, order, call, lambda: open_port(args.address, port))
+        running = await self._run(
+            file, order, call, lambda: open_port(args.address, port), args.keys
+        )
         await self._ready(running, call)
         return Served(port=int(await asyncio.to_thread(port.read_text)))
 
@@ -137,6 +142,7 @@ class LiveRestores:
         order: LiveOrder | RelayOrder,
         call: Call,
         listens: Callable[[], socket.socket],
+        keys: BackupKeys = NO_BACKUP_KEYS,
     ) -> Program:
         """Start a program instead of an earlier one; a repeated call finds its own program."""
         key_file, ready = file.with_suffix(".key"), file.with_suffix(READY)
@@ -155,6 +161,8 @@ class LiveRestores:
             timeout_s=SERVE_LIMIT_S,
             listens=listens,
             serves=True,
+            secret=packed(keys),
+            secret_variable=VARIABLE,
         )
         await self.tasks.begin(call.key, program)
         return program

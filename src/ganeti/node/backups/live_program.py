@@ -21,6 +21,7 @@ from ganeti.base.terminal import say
 from ganeti.model import wire
 from ganeti.node.backups.directory import opened
 from ganeti.node.backups.images import Chain, open_chain
+from ganeti.node.backups.key_pipe import received_keys
 from ganeti.node.backups.nbd_server import KEPT_PIECES, NbdServer
 from ganeti.node.backups.rights import drop_rights
 from ganeti.node.carrier.callers import standard_input
@@ -72,12 +73,15 @@ def serve(order: LiveOrder, listener: socket.socket, ready: Path) -> None:
 
 
 def _chains(order: LiveOrder, files: contextlib.ExitStack) -> Mapping[str, Chain]:
-    with opened(order.directory) as directory, directory.locked(waits=True):
+    keys = received_keys()
+    with opened(order.directory, keys) as directory, directory.locked(waits=True):
         contents = directory.complete()
         point = contents.find(order.point)
         return {
             disk: files.enter_context(
-                open_chain(directory.descriptor, point, disk, contents.points, kept=KEPT_PIECES)
+                open_chain(
+                    directory.descriptor, point, disk, contents.points, keys=keys, kept=KEPT_PIECES
+                )
             )
             for disk in order.disks
         }

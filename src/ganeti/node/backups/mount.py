@@ -22,10 +22,12 @@ from ganeti.base.paths import Paths
 from ganeti.base.sizes import format_mib
 from ganeti.base.terminal import say
 from ganeti.images.convert import UIDS
+from ganeti.node.backups.decrypt import read_keyring
 from ganeti.node.backups.directory import Contents, allowed_targets, entered
 from ganeti.node.backups.images import Chain, open_chain
 from ganeti.node.backups.nbd_server import KEPT_PIECES, NbdServer
 from ganeti.node.backups.rights import drop_rights
+from ganeti.protocols.backup_encryption import NO_KEYS, BackupKeyring
 from ganeti.protocols.backup_manifest import Manifest
 from ganeti.storage.confinement import DirectoryMissing
 from ganeti.uidpool import ReleaseUid, RequestUnusedUid
@@ -39,7 +41,10 @@ def chosen(contents: Contents, point: str) -> Manifest:
     if point:
         return contents.find(point)
     if contents.last is None:
-        raise PrereqError("there is no usable backup", ErrorCode.UNKNOWN_ENTITY)
+        why = "; ".join(f"{name}: {problem}" for name, problem in contents.problems.items())
+        raise PrereqError(
+            f"there is no usable backup; {why}".rstrip("; "), ErrorCode.UNKNOWN_ENTITY
+        )
     return contents.last
 
 
@@ -70,18 +75,23 @@ def place_of(paths: Paths, instance: str, given: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def opened_disks(
-    paths: Paths, target: str, instance: str, point: str
+    paths: Paths, target: str, instance: str, point: str, keys: BackupKeyring = NO_KEYS
 ) -> Iterator[tuple[Manifest, Mapping[str, Chain]]]:
     """Open the images of a backup; the names of the disks are their numbers."""
     with contextlib.ExitStack() as files:
-        directory = files.enter_context(entered(paths, target, instance))
+        directory = files.enter_context(entered(paths, target, instance, keys=keys))
         with directory.locked():
             contents = directory.complete()
             found = chosen(contents, point)
             chains = {
                 str(number): files.enter_context(
                     open_chain(
-                        directory.descriptor, found, image.disk, contents.points, kept=KEPT_PIECES
+                        directory.descriptor,
+                        found,
+                        image.disk,
+                        contents.points,
+                        keys=keys,
+                        kept=KEPT_PIECES,
                     )
                 )
                 for number, image in enumerate(found.disks)
@@ -148,8 +158,9 @@ def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT, SIGTERM or the end of the second process."""
     paths = Paths.from_environment()
     target, instance = place_of(paths, args.instance, args.target)
+    keys = read_keyring(args.key_file, instance) if args.key_file else NO_KEYS
     with (
-        opened_disks(paths, target, instance, args.point) as (point, chains),
+        opened_disks(paths, target, instance, args.point, keys) as (point, chains),
         listening() as (path, listener),
         own_user(paths) as uid,
     ):
@@ -172,6 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("instance")
     parser.add_argument("--point", default="")
     parser.add_argument("--target", default="")
+    parser.add_argument("--key-file", default="")
     try:
         return run(parser.parse_args(argv))
     except (GanetiError, OSError) as err:

@@ -7,19 +7,30 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from msgspec.structs import replace
+import msgspec
 
 from ganeti.base.errors import GanetiError, HostError
 from ganeti.base.terminal import say
 from ganeti.model import wire
 from ganeti.node.backups.ahead import all_pieces, content, read_ahead, wanted
 from ganeti.node.backups.directory import NEW, BackupDirectory, Contents, opened
-from ganeti.node.backups.images import Chain, ImageReader, ImageWriter, new_image, open_image
+from ganeti.node.backups.images import (
+    Chain,
+    ImageReader,
+    ImageWriter,
+    new_image,
+    open_image,
+    stored_problems,
+)
+from ganeti.node.backups.key_pipe import received_keys
 from ganeti.node.backups.proofs import record
 from ganeti.node.carrier.progress import ProgressFile
+from ganeti.protocols.backup_encryption import NO_KEYS
 from ganeti.protocols.backup_manifest import PIECE, Image, Manifest, chain_of
 from ganeti.protocols.backup_proof import with_check
 from ganeti.rpc.procedures.backups import PointCheck
@@ -54,25 +65,34 @@ def _merge(
         if below is None or image.backing != below.file:
             images.append(image)
         else:
-            images.append(_merged(directory, image, below, report, part))
+            tell = partial(report.of_part, part)
+            images.append(_merged(directory, child.key_id, image, below, tell))
     directory.begin_merge(child, point, images)
 
 
 def _merged(
-    directory: BackupDirectory, image: Image, below: Image, report: ProgressFile, part: str
+    directory: BackupDirectory,
+    key_id: str,
+    image: Image,
+    below: Image,
+    tell: Callable[[int, int], None],
 ) -> Image:
     """Write the new form of an image, with the blocks of the one below it; every piece that is read is checked."""
+    keys = directory.keys or NO_KEYS
     with contextlib.ExitStack() as files:
 
         def reader(one: Image) -> ImageReader:
             descriptor = open_image(directory.descriptor, one)
             files.callback(os.close, descriptor)
-            return ImageReader(one, descriptor)
+            cipher = keys.cipher(key_id, one) if key_id else None
+            return ImageReader(one, descriptor, cipher=cipher)
 
         chain = Chain([reader(image), reader(below)], image.size)
         target = new_image(directory.descriptor, image.file + NEW)
         files.callback(os.close, target)
-        writer = ImageWriter(target, image.size, below.backing)
+        # A new data key: the nonces of the former one are used up.
+        cipher, key = replace(keys, current=key_id).new_cipher(image.file) or (None, "")
+        writer = ImageWriter(target, image.size, below.backing, cipher)
         files.callback(writer.close)
         for one, found in read_ahead(wanted(chain.extents()), chain.layers, content):
             if one.is_zero:
@@ -80,9 +100,16 @@ def _merged(
             elif found is not None:
                 writer.extent(one.offset, one.length)
                 writer.append(found.result())
-            report.of_part(part, one.offset + one.length, image.size)
+            tell(one.offset + one.length, image.size)
         length, pieces = writer.finish()
-    return replace(image, backing=below.backing, length=length, pieces=pieces)
+    return msgspec.structs.replace(
+        image,
+        backing=below.backing,
+        length=length,
+        pieces=pieces,
+        key=key,
+        tags=writer.tags,
+    )
 
 
 def check(directory: BackupDirectory, report: ProgressFile) -> list[PointCheck]:
@@ -90,18 +117,63 @@ def check(directory: BackupDirectory, report: ProgressFile) -> list[PointCheck]:
     with directory.locked():
         contents = directory.complete()
     problems = {
-        image.file: _problems(directory, image, report)
+        image.file: _problems(directory, image, point.key_id, report)
         for point in contents.points.values()
         for image in point.disks
     }
-    checks = [
+    locked = _without_keys(directory)
+    checks = _checked_without_keys(directory, locked, report)
+    checks += [
         _recorded(directory, point, _problems_of(point, contents, problems))
         for point in contents.points.values()
     ]
     checks += [
-        PointCheck(point=name, problems=[problem]) for name, problem in contents.problems.items()
+        PointCheck(point=name, problems=[problem])
+        for name, problem in contents.problems.items()
+        if name not in locked.points
     ]
     return checks
+
+
+def _without_keys(directory: BackupDirectory) -> Contents:
+    """Return the backups whose keys are not here: their digests can be compared nevertheless."""
+    if directory.keys is None:
+        return Contents()
+    keys, found = directory.keys.keys, replace(directory, keys=None).contents().points
+    return Contents(
+        {name: one for name, one in found.items() if one.key_id and one.key_id not in keys}
+    )
+
+
+def _stored_problems(directory: BackupDirectory, image: Image, report: ProgressFile) -> list[str]:
+    """Return how the stored bytes of an image differ from the manifest, which itself cannot be verified."""
+    try:
+        descriptor = open_image(directory.descriptor, image)
+    except HostError as err:
+        return [str(err)]
+    try:
+        return stored_problems(image, descriptor, partial(report.of_part, image.file))
+    finally:
+        os.close(descriptor)
+
+
+def _checked_without_keys(
+    directory: BackupDirectory, locked: Contents, report: ProgressFile
+) -> list[PointCheck]:
+    """Compare what is stored with the digests in manifests without their keys; record nothing."""
+    problems = {
+        image.file: _stored_problems(directory, image, report)
+        for point in locked.points.values()
+        for image in point.disks
+    }
+    return [
+        PointCheck(
+            point=point.point,
+            problems=_problems_of(point, locked, problems),
+            unrecorded=f"backup key {point.key_id} is not here, so only the stored bytes were compared with their digests",
+        )
+        for point in locked.points.values()
+    ]
 
 
 def _recorded(directory: BackupDirectory, point: Manifest, problems: list[str]) -> PointCheck:
@@ -128,15 +200,19 @@ def _problems_of(
     return found
 
 
-def _problems(directory: BackupDirectory, image: Image, report: ProgressFile) -> list[str]:
+def _problems(
+    directory: BackupDirectory, image: Image, key_id: str, report: ProgressFile
+) -> list[str]:
     """Return what is wrong with one image."""
+    keys = directory.keys or NO_KEYS
     try:
         descriptor = open_image(directory.descriptor, image)
     except HostError as err:
         return [str(err)]
     found = []
     try:
-        reader = ImageReader(image, descriptor)
+        cipher = keys.cipher(key_id, image) if key_id else None
+        reader = ImageReader(image, descriptor, cipher=cipher)
         for number, read in all_pieces(reader):
             try:
                 read.result()
@@ -159,7 +235,7 @@ def main(argv: Sequence[str]) -> int:
     report = ProgressFile(Path(log_path))
     try:
         result = list[PointCheck]()
-        with opened(path) as directory:
+        with opened(path, received_keys()) as directory:
             if action == "check":
                 result = check(directory, report)
             else:

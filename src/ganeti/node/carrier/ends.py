@@ -18,6 +18,7 @@ from typing import Protocol
 from ganeti.base.errors import HostError
 from ganeti.base.files import sync_directory, zero
 from ganeti.node.backups.ends import ImageSink, open_changes, open_point
+from ganeti.node.backups.key_pipe import received_keys
 from ganeti.node.carrier.buffers import fill, widen, writer
 from ganeti.node.carrier.frames import CHUNK, Piece, Pieces, as_data, buffers, split_zeros
 from ganeti.node.carrier.order import EndOrder
@@ -74,7 +75,7 @@ def open_source(end: EndOrder, size: int, environment: Mapping[str, str]) -> Ite
             yield _ScriptSource(process)
         return
     if end.point is not None:
-        with open_point(end.point, size) as point:
+        with open_point(end.point, size, received_keys()) as point:
             yield point
         return
     if end.changes is not None:
@@ -98,7 +99,7 @@ def open_sink(end: EndOrder, environment: Mapping[str, str]) -> Iterator[Sink]:
             yield _ScriptSink(process)
         return
     if end.image is not None:
-        image = ImageSink(end.image)
+        image = ImageSink(end.image, received_keys())
         try:
             yield image
         finally:

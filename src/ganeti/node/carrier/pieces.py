@@ -10,6 +10,7 @@ import mmap
 import os
 import queue
 import threading
+from collections.abc import Callable
 
 BLOCK = 4096
 """Positions and lengths that are a multiple of it may pass by the page cache."""
@@ -29,8 +30,19 @@ def reopened_direct(descriptor: int, mode: int) -> int | None:
 class PieceWriter:
     """Writes buffers of `size` bytes, and computes their digests if requested."""
 
-    def __init__(self, descriptor: int, size: int, *, digests: bool = False) -> None:
+    def __init__(
+        self,
+        descriptor: int,
+        size: int,
+        *,
+        digests: bool = False,
+        encrypt: Callable[[int, memoryview, bool], bytes] | None = None,
+    ) -> None:
+        """`encrypt` gets the number of a piece, its buffer, and whether it is the last one; it returns a tag."""
         self._descriptor, self._size = descriptor, size
+        self._encrypt = encrypt
+        self.tags: dict[int, bytes] = {}
+        """The tags of the pieces by their positions, once `finish` has returned."""
         self._direct = reopened_direct(descriptor, os.O_WRONLY)
         self._refused = False
         self._failure: OSError | None = None
@@ -40,7 +52,7 @@ class PieceWriter:
         self._unsynced = 0
         self._free = queue.SimpleQueue[mmap.mmap]()
         self._unused = _AHEAD + _WRITERS
-        self._waiting = queue.SimpleQueue[tuple[int, mmap.mmap, int] | None]()
+        self._waiting = queue.SimpleQueue[tuple[int, mmap.mmap, int, bool] | None]()
         self._threads = [
             threading.Thread(target=self._work, name="pieces", daemon=True) for _ in range(_WRITERS)
         ]
@@ -57,10 +69,10 @@ class PieceWriter:
         self._check()
         return room
 
-    def put(self, at: int, room: mmap.mmap, length: int) -> None:
+    def put(self, at: int, room: mmap.mmap, length: int, *, is_last: bool = False) -> None:
         """Write the first `length` bytes of a buffer of `room`, which is then free again."""
         self._check()
-        self._waiting.put((at, room, length))
+        self._waiting.put((at, room, length, is_last))
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -88,10 +100,12 @@ class PieceWriter:
 
     def _work(self) -> None:
         while (one := self._waiting.get()) is not None:
-            at, room, length = one
+            at, room, length, is_last = one
             if self._failure is None:
                 with memoryview(room)[:length] as piece:
                     try:
+                        if self._encrypt is not None:
+                            self.tags[at] = self._encrypt(at // self._size, piece, is_last)
                         self._write(piece, at)
                     except OSError as err:
                         self._failure = err

@@ -96,6 +96,8 @@ _FIELDS: tuple[Field[ScheduleRow], ...] = (
         lambda r: r.schedule.window or UNAVAILABLE),
     Field("bandwidth", "Bandwidth", _NUMBER, "Limit of each backup in MiB/s; 0: none",
         lambda r: r.schedule.bandwidth),
+    Field("encrypt", "Encrypt", _TEXT, "Whether its backups are encrypted: yes, no or default (as the cluster says)",
+        lambda r: {True: "yes", False: "no", None: "default"}[r.schedule.encrypt]),
     Field("keep", "Keep", _TEXT, "Rules that keep backups", lambda r: retention_words(r.schedule.retention)),
     Field("keep_rules", "KeepRules", _OTHER, "Numbers of backups that each rule keeps",
         lambda r: dict(vars(r.schedule.retention))),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ganeti.model.backup_key import BackupKey
 from ganeti.model.backup_schedule import BackupSchedule
 from ganeti.model.objects import Cluster, Image, Instance, Network, Node, NodeGroup
 from ganeti.model.webhook import Webhook
@@ -18,7 +19,9 @@ _STORED = (
     ("tags", "Tags", ValueKind.OTHER, "Tags of the {}"),
 )
 
-TaggedObject = Cluster | Node | NodeGroup | Instance | Network | Image | BackupSchedule | Webhook
+TaggedObject = (
+    Cluster | Node | NodeGroup | Instance | Network | Image | BackupSchedule | BackupKey | Webhook
+)
 
 
 def stored_fields(what: str, object_of: Callable[[R], TaggedObject]) -> list[Field[R]]:

@@ -3,6 +3,7 @@
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.names import Consistency
 from ganeti.protocols.backup_proof import Judgement
+from ganeti.rpc.procedures.backup_keys import NO_BACKUP_KEYS, BackupKeys
 from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, SLOW_S, Message, Nothing, Procedure
 
 
@@ -28,6 +29,8 @@ class PointInfo(Message, frozen=True, kw_only=True):
     disks: list[PointDisk] = []
     proof: Judgement = Judgement()
     problem: str = ""
+    key_id: str = ""
+    """The backup key, as the manifest says; '': not encrypted."""
 
 
 class TargetInfo(Message, frozen=True, kw_only=True):
@@ -46,10 +49,11 @@ class BackupListing(Message, frozen=True, kw_only=True):
 
 
 class BackupsOf(Message, frozen=True, kw_only=True):
-    """The backups of an instance in a target."""
+    """The backups of an instance in a target, and the keys of encrypted ones."""
 
     target: str
     instance_name: str
+    keys: BackupKeys = NO_BACKUP_KEYS
 
 
 class BackupBegun(Message, frozen=True, kw_only=True):

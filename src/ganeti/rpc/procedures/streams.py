@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, OsFacts
+from ganeti.rpc.procedures.backup_keys import NO_BACKUP_KEYS, BackupKeys
 from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, Message, Nothing, Procedure
 
 
@@ -74,6 +75,7 @@ class PointEnd(Message, frozen=True, kw_only=True):
     """Of a new image: the backup that has the other blocks; '': none."""
     sums: bool = False
     """Of a sender: send the sums of the blocks."""
+    keys: BackupKeys = NO_BACKUP_KEYS
 
 
 class SumsEnd(Message, frozen=True, kw_only=True):

@@ -14,8 +14,10 @@ from ganeti.model.opcodes.drills import OpBackupDrill
 from ganeti.model.param_checks import check_backend_params
 from ganeti.model.params import BACKEND_DEFAULTS, Params
 from ganeti.protocols.export_description import parse_description
+from ganeti.rpc.procedures.backup_keys import BackupKeys
 from ganeti.rpc.procedures.backups import BACKUP_INFO, PointInfo, PointOf
 from ganeti.rpc.procedures.drills import BACKUP_DRILL, DrillArgs
+from ganeti.units.backup.keys import keys_to_read
 from ganeti.units.backup.named import OnName
 from ganeti.units.backup.points import Place, check_place, check_point_name, only_place
 from ganeti.units.context import UnitContext
@@ -48,6 +50,7 @@ class DrillPlan:
     place: Place
     point: PointInfo
     machine: Machine
+    keys: BackupKeys
 
 
 def check_expected(text: str, field: str) -> None:
@@ -80,19 +83,21 @@ class LUBackupDrill(OnName[OpBackupDrill, DrillPlan]):
         place = await only_place(ctx, self.op, self.name)
         check_online(place.node)
         point = place.find(self.op.point)
+        keys = keys_to_read(ctx.snapshot, point, allow_unencrypted=self.op.allow_unencrypted)
         instance = ctx.snapshot.instance_by_name(self.name)
         if instance is not None and instance.uuid == point.instance_uuid:
             machine = Machine.of(instance_spec(ctx.snapshot, instance))
         else:
-            where = PointOf(**_fields(place), point=point.point)
+            where = PointOf(**_fields(place), keys=keys, point=point.point)
             content = await ctx.call(place.node, BACKUP_INFO, where)
             machine = described_machine(ctx.snapshot, content.description)
-        return DrillPlan(place, point, machine)
+        return DrillPlan(place, point, machine, keys)
 
     async def execute(self, ctx: UnitContext, plan: DrillPlan) -> Outcome:
         op, machine, point = self.op, plan.machine, plan.point.point
         args = DrillArgs(
             **_fields(plan.place),
+            keys=plan.keys,
             point=point,
             hypervisor=machine.hypervisor,
             hvparams=machine.hvparams,

@@ -22,6 +22,7 @@ from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.names import AdminState, DiskRole
 from ganeti.model.objects import Instance, LiveRestore, Node, NodeUuid, UnfinishedRestore
 from ganeti.model.opcodes.points import OpBackupRestore
+from ganeti.rpc.procedures.backup_keys import BackupKeys
 from ganeti.rpc.procedures.backups import PointInfo
 from ganeti.rpc.procedures.disk_moves import (
     DISK_MOVE_BEGIN,
@@ -73,6 +74,8 @@ class Live:
     place: Place
     mark: UnfinishedRestore
     live: LiveRestore
+    keys: BackupKeys
+    """Of the backup; only for the program that serves it."""
 
     @property
     def point(self) -> str:
@@ -119,7 +122,13 @@ async def check_can_begin(ctx: UnitContext, instance: Instance, node: Node) -> N
 
 
 def planned(
-    ctx: UnitContext, instance: Instance, node: Node, place: Place, point: PointInfo
+    ctx: UnitContext,
+    instance: Instance,
+    node: Node,
+    place: Place,
+    point: PointInfo,
+    *,
+    keys: BackupKeys,
 ) -> Live:
     """Return the plan; InputError unless the backup has every disk of the instance."""
     sizes = {one.disk: one.size for one in point.disks}
@@ -132,11 +141,11 @@ def planned(
             )
     mark = instance.restoring
     if mark is not None and mark.live is not None:
-        return Live(instance, node, place, mark, mark.live)
+        return Live(instance, node, place, mark, mark.live, keys)
     live = LiveRestore(
         node=place.node.uuid, target=place.target, point=point.point, token=ctx.ids.token()
     )
-    return Live(instance, node, place, UnfinishedRestore(point=point.point, live=live), live)
+    return Live(instance, node, place, UnfinishedRestore(point=point.point, live=live), live, keys)
 
 
 async def restore_live(ctx: UnitContext, plan: Live, *, bandwidth_mib_s: int) -> Outcome:
@@ -188,6 +197,7 @@ async def _serve(ctx: UnitContext, undo: UndoLog, plan: Live) -> LiveStartArgs:
     serving = ServePointArgs(
         target=place.target,
         instance_name=place.instance,
+        keys=plan.keys,
         point=plan.point,
         token=plan.live.token,
         disks=[disk.uuid for disk in spec.disks],

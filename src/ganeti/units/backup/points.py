@@ -26,6 +26,7 @@ from ganeti.rpc.procedures.backups import (
     PrunePoints,
 )
 from ganeti.rpc.procedures.form import Nothing
+from ganeti.units.backup.keys import keys_for
 from ganeti.units.backup.named import OnName
 from ganeti.units.context import UnitContext
 from ganeti.units.telling import showing
@@ -171,7 +172,12 @@ class LUBackupPrune(OnPlace[OpBackupPrune]):
         names = decided["removed"]
         if names:
             ctx.step(f"removing {len(names)} backups of {plan.instance} in {plan.words}")
-            args = PrunePoints(target=plan.target, instance_name=plan.instance, points=names)
+            args = PrunePoints(
+                target=plan.target,
+                instance_name=plan.instance,
+                keys=keys_for(ctx.snapshot, plan.instance),
+                points=names,
+            )
             async with showing(ctx, plan.node, "backups"):
                 await ctx.call(plan.node, BACKUP_PRUNE, args)
         return Outcome(decided)
@@ -194,7 +200,8 @@ class LUBackupCheck(OnPlace[OpBackupCheck]):
     async def execute(self, ctx: UnitContext, plan: Place) -> Outcome:
         ctx.step(f"reading the backups of {plan.instance} in {plan.words}")
         async with showing(ctx, plan.node, "backups"):
-            found = await ctx.call(plan.node, BACKUP_CHECK, plan.args)
+            args = structs.replace(plan.args, keys=keys_for(ctx.snapshot, plan.instance))
+            found = await ctx.call(plan.node, BACKUP_CHECK, args)
         for one in found:
             if one.unrecorded:
                 ctx.warn(f"the result for {one.point} is not recorded: {one.unrecorded}")

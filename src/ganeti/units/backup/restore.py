@@ -17,8 +17,10 @@ from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import ProofState
 from ganeti.model.objects import Instance, Node, UnfinishedRestore
 from ganeti.model.opcodes.points import OpBackupRestore
+from ganeti.rpc.procedures.backup_keys import BackupKeys
 from ganeti.rpc.procedures.backups import PointInfo
 from ganeti.rpc.procedures.streams import DiskEnd, PointEnd
+from ganeti.units.backup.keys import keys_to_read
 from ganeti.units.backup.live_restore import (
     Live,
     at_place,
@@ -54,6 +56,7 @@ class RestorePlan:
     place: Place
     point: PointInfo
     disks: list[DiskSpec]
+    keys: BackupKeys
     live: Live | None = None
 
 
@@ -94,12 +97,13 @@ class LUBackupRestore(InstanceUnit[OpBackupRestore, RestorePlan]):
         point = place.find(op.point)
         if point.proof.state is ProofState.FAILED:
             ctx.warn(f"the last check or drill of backup {point.point} failed: {point.proof.why}")
+        keys = keys_to_read(ctx.snapshot, point, allow_unencrypted=op.allow_unencrypted)
         if op.live:
             await check_can_begin(ctx, instance, node)
-            live = planned(ctx, instance, node, place, point)
-            return RestorePlan(instance, node, place, point, [], live)
+            live = planned(ctx, instance, node, place, point, keys=keys)
+            return RestorePlan(instance, node, place, point, [], keys, live)
         disks = self._disks(ctx, instance, point)
-        return RestorePlan(instance, node, place, point, disks)
+        return RestorePlan(instance, node, place, point, disks, keys)
 
     def _disks(self, ctx: UnitContext, instance: Instance, point: PointInfo) -> list[DiskSpec]:
         """Return the disks that the backup has, or the requested one."""
@@ -177,6 +181,7 @@ class LUBackupRestore(InstanceUnit[OpBackupRestore, RestorePlan]):
             point=plan.point.point,
             disk=disk.uuid,
             size=size,
+            keys=plan.keys,
         )
         spec = instance_spec(ctx.snapshot, plan.instance)
         target = DiskEnd(instance=spec, index=disk.index, holds_data=True)

@@ -20,6 +20,7 @@ from ganeti.model.names import Consistency
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.points import OpBackupSave
 from ganeti.protocols.export_description import RAW, format_description
+from ganeti.rpc.procedures.backup_keys import BackupKeys
 from ganeti.rpc.procedures.backups import (
     BACKUP_BEGIN,
     BACKUP_COMMIT,
@@ -32,6 +33,7 @@ from ganeti.rpc.procedures.backups import (
 )
 from ganeti.rpc.procedures.streams import DiskEnd, PointEnd, StreamResult, SumsEnd
 from ganeti.units.backup.description import described
+from ganeti.units.backup.keys import keys_for
 from ganeti.units.backup.points import DEFAULT_TARGET, Place, check_place, places
 from ganeti.units.bandwidth import check_bandwidth
 from ganeti.units.context import UnitContext
@@ -60,6 +62,7 @@ class SavePlan:
     source: Node
     place: Place
     runs: bool
+    keys: BackupKeys
 
 
 class LUBackupSave(InstanceUnit[OpBackupSave, SavePlan]):
@@ -88,7 +91,11 @@ class LUBackupSave(InstanceUnit[OpBackupSave, SavePlan]):
         place = await self._place(ctx, instance)
         check_online(place.node)
         runs = await is_running(ctx, source, instance)
-        return SavePlan(instance, source, place, runs)
+        encrypts = (
+            ctx.snapshot.cluster.encrypt_backups if self.op.encrypt is None else self.op.encrypt
+        )
+        keys = keys_for(ctx.snapshot, instance.name, encrypts=encrypts)
+        return SavePlan(instance, source, place, runs, keys)
 
     async def _place(self, ctx: UnitContext, instance: Instance) -> Place:
         """Return the requested directory, or the only one that has backups of the instance."""
@@ -123,10 +130,11 @@ class LUBackupSave(InstanceUnit[OpBackupSave, SavePlan]):
 
     async def execute(self, ctx: UnitContext, plan: SavePlan) -> Outcome:
         place = plan.place
-        begun = await ctx.call(place.node, BACKUP_BEGIN, place.args)
-        self._check_space(plan, begun)
+        begun = await ctx.call(place.node, BACKUP_BEGIN, replace(place.args, keys=plan.keys))
+        full = self.op.full or self._is_other_key(ctx, plan, begun.last)
+        self._check_space(plan, begun, full=full)
         point, rate = _point_name(ctx.now, place.points), self.op.bandwidth * MIB
-        saving = _Saving(ctx, plan, begun.last, point, self.op.full, rate)
+        saving = _Saving(ctx, plan, begun.last, point, full, rate)
         info = await saving.run()
         ctx.info(f"backup {info.point}: {info.stored // MIB} MiB in {place.words}")
         return Outcome(
@@ -138,10 +146,24 @@ class LUBackupSave(InstanceUnit[OpBackupSave, SavePlan]):
             }
         )
 
-    def _check_space(self, plan: SavePlan, begun: BackupBegun) -> None:
+    @staticmethod
+    def _is_other_key(ctx: UnitContext, plan: SavePlan, last: PointInfo | None) -> bool:
+        """Return whether the last backup has another key, or only one of both has a key.
+
+        Neither content that anybody can replace nor a key that may be known belongs into a chain with the present key.
+        """
+        if last is None or last.key_id == plan.keys.current:
+            return False
+        ctx.info(
+            f"this is a full backup: the last one, {last.point}, is encrypted with {last.key_id or 'no key'}, and this one"
+            f" with {plan.keys.current or 'no key'}"
+        )
+        return True
+
+    def _check_space(self, plan: SavePlan, begun: BackupBegun, *, full: bool) -> None:
         """Refuse a full backup that does not fit; the size of changes is unknown."""
         needed = sum(disk.size for disk in plan.instance.disks)
-        if (self.op.full or begun.last is None) and begun.free < needed:
+        if (full or begun.last is None) and begun.free < needed:
             raise PrereqError(
                 f"{plan.place.words} has {begun.free} MiB free, and a full backup may need {needed} MiB",
                 ErrorCode.NO_RESOURCES,
@@ -272,6 +294,7 @@ class _Saving:
             size=disk.size * MIB,
             parent=parent,
             sums=sums,
+            keys=self.plan.keys,
         )
 
     def _load(
@@ -298,6 +321,7 @@ class _Saving:
         return CommitPoint(
             target=plan.place.target,
             instance_name=instance.name,
+            keys=plan.keys,
             point=self.point,
             disks=uuids,
             instance_uuid=instance.uuid,

@@ -39,6 +39,7 @@ SCHEDULES_LIMIT = 1000
 NUMBER_LIMIT = 100_000
 REQUESTS_AT_ONCE = 90
 """Requested backups in one change of the configuration, so that it fits into a transaction."""
+ENCRYPT = {"yes": True, "no": False, "default": None}
 _KEEP = ("keep_last", "keep_hourly", "keep_daily", "keep_weekly", "keep_monthly", "keep_yearly")
 _FROM_ZERO = ("bandwidth", "alert_after", *_KEEP)
 _FROM_ONE = ("at_once", "per_node")
@@ -79,6 +80,8 @@ def _check_params(op: ScheduleParams) -> None:
             raise InputError(f"must be from {least} to {NUMBER_LIMIT}", name)
     if op.window is not None and op.window != ANYWHERE:
         parse_window(op.window)
+    if op.encrypt is not None and op.encrypt not in ENCRYPT:
+        raise InputError(f"{op.encrypt!r:.40} must be one of: {', '.join(ENCRYPT)}", "encrypt")
     if op.drill_expect:
         check_expected(op.drill_expect, "drill_expect")
     if op.target and not is_absolute_path(op.target):
@@ -101,6 +104,8 @@ def _requested(view: View, op: ScheduleParams) -> dict[str, Any]:
         given["node"] = node
     if op.target is not None:
         given["target"] = op.target or None
+    if op.encrypt is not None:
+        given["encrypt"] = ENCRYPT[op.encrypt]
     for name in ("window", "drill"):
         if (text := getattr(op, name)) is not None:
             given[name] = "" if text == ANYWHERE else text

@@ -40,6 +40,7 @@ from ganeti.protocols.export_description import (
     ExportedNic,
     parse_description,
 )
+from ganeti.rpc.procedures.backup_keys import NO_BACKUP_KEYS, BackupKeys
 from ganeti.rpc.procedures.backups import BACKUP_INFO, PointInfo, PointOf
 from ganeti.rpc.procedures.exports import (
     EXPORT_BEGIN,
@@ -54,6 +55,7 @@ from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.images import IMAGE_CONVERT, IMAGE_INFO, ConvertArgs, ImageArgs
 from ganeti.rpc.procedures.programs import OS_RENAME, OsRenameArgs
 from ganeti.rpc.procedures.streams import DiskEnd, DumpEnd, PointEnd
+from ganeti.units.backup.keys import keys_to_read
 from ganeti.units.backup.points import places
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.disks import copies_open
@@ -71,6 +73,7 @@ _SOURCE_FIELDS = (
     "src_path",
     "src_format",
     "src_backup",
+    "src_unencrypted",
     "identify_defaults",
 )
 _SIZES = ("minmem", "maxmem")
@@ -88,6 +91,8 @@ class FoundExport:
     """The backup that is read instead of an export."""
     image: ImageArgs | None = None
     """The image that will be converted to the export."""
+    keys: BackupKeys = NO_BACKUP_KEYS
+    """Of the backup."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +203,8 @@ async def _find_backup(ctx: UnitContext, op: OpInstanceCreate, point: str) -> Fo
             ErrorCode.WRONG_INPUT,
         )
     place = holders[0]
-    args = PointOf(target=place.target, instance_name=name, point=point)
+    keys = keys_to_read(ctx.snapshot, place.find(point), allow_unencrypted=op.src_unencrypted)
+    args = PointOf(target=place.target, instance_name=name, keys=keys, point=point)
     content = await ctx.call(place.node, BACKUP_INFO, args)
     files = {one.disk: one.size for one in content.info.disks}
     export = ExportContent(config=content.description, files=files)
@@ -207,7 +213,7 @@ async def _find_backup(ctx: UnitContext, op: OpInstanceCreate, point: str) -> Fo
         raise PrereqError(
             f"backup {point} of {name} has other disks than its description", ErrorCode.WRONG_INPUT
         )
-    return FoundExport(place.node, name, export, description, content.info)
+    return FoundExport(place.node, name, export, description, content.info, keys=keys)
 
 
 async def _convert(ctx: UnitContext, undo: UndoLog, found: FoundExport, image: ImageArgs) -> None:
@@ -431,6 +437,7 @@ def _source(found: FoundExport, dump: str) -> DumpEnd | PointEnd:
         point=found.point.point,
         disk=dump,
         size=found.content.files[dump],
+        keys=found.keys,
     )
 
 

@@ -14,6 +14,7 @@ from ganeti.web.openapi import PAGE, PAGE_HEADERS, document
 from ganeti.web.operations import Call, Operation, operations_of, read
 from ganeti.web.resources import (
     accounts,
+    backup_keys,
     backups,
     cluster,
     consoles,
@@ -58,6 +59,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *networks.OPERATIONS,
     *images.OPERATIONS,
     *schedules.OPERATIONS,
+    *backup_keys.OPERATIONS,
     *webhooks.OPERATIONS,
     *jobs.OPERATIONS,
     *session.OPERATIONS,
