@@ -5,8 +5,9 @@ import dataclasses
 import hashlib
 from dataclasses import dataclass, field
 
-from ganeti.base.errors import HostError, InputError, StorageError
+from ganeti.base.errors import HostError, HypervisorError, InputError, StorageError
 from ganeti.base.identifiers import host_name
+from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.names import Consistency
 from ganeti.protocols.export_description import format_description, parse_description
 from ganeti.rpc.calls import Call, Handlers
@@ -21,8 +22,15 @@ from ganeti.rpc.procedures.exports import (
 )
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.images import ConvertArgs, ImageArgs, ImageFileArgs, StoreArgs
+from ganeti.rpc.procedures.instances import StartArgs
 from ganeti.rpc.procedures.programs import OsInfo
-from ganeti.rpc.procedures.snapshots import SnapshotsTaken, TakeSnapshotsArgs
+from ganeti.rpc.procedures.snapshots import (
+    GuestSaved,
+    SavedGuestArgs,
+    SaveGuestArgs,
+    SnapshotsTaken,
+    TakeSnapshotsArgs,
+)
 from ganeti.rpc.procedures.streams import (
     CanSnapshot,
     DiskOf,
@@ -87,6 +95,9 @@ class ExportNode(ModelNode):
     has_snapshots: bool = False
     snapshots: dict[str, str] = field(default_factory=dict)
     """Path -> content."""
+    misfits: tuple[str, ...] = ()
+    """Why no guest continues here from its saved memory."""
+    load_fails: bool = False
     os_scripts: list[str] = field(default_factory=lambda: ["create", "export", "import", "rename"])
     script_says: str = ""
     carried: list[tuple[str, str, str]] = field(default_factory=list)
@@ -354,6 +365,37 @@ class ExportNode(ModelNode):
         guest = self.guests.get(args.instance.uuid)
         is_up = guest is not None and guest.state != "shutdown"
         return SnapshotsTaken(consistency=Consistency.CRASH if is_up else Consistency.DOWN)
+
+    def on_save_guest(self, args: SaveGuestArgs) -> GuestSaved:
+        """The memory of a model guest is what its disks contain."""
+        guest = self.guests.get(args.instance.uuid)
+        if guest is None or guest.state != "running":
+            raise HypervisorError(f"{args.instance.name} does not run")
+        self._check_disk(args.memory)
+        self.on_snapshots_take(TakeSnapshotsArgs(instance=args.instance, names=args.names))
+        path = path_of(args.memory)
+        content = self._place(args.memory).contents[path] = self._memory(args.instance)
+        return GuestSaved(length=len(content), sha256=digest(content), paused_ms=12)
+
+    def _memory(self, instance: InstanceSpec) -> str:
+        found = [self._place(one).contents.get(path_of(one), "") for one in instance.disks]
+        return f"memory of {found}"
+
+    def on_saved_guest_misfits(self, args: SavedGuestArgs) -> list[str]:
+        self._check_disk(args.memory)
+        return list(self.misfits)
+
+    def on_restore_guest(self, args: SavedGuestArgs) -> Nothing:
+        instance = args.instance
+        if instance.uuid in self.guests:
+            raise HypervisorError(f"{instance.name} is on this node already")
+        content = self._place(args.memory).contents[path_of(args.memory)]
+        if self.load_fails or digest(content) != args.sha256:
+            raise HypervisorError("the saved memory is damaged")
+        if content != self._memory(instance):
+            self.violations.append(f"{instance.name} has the memory of another moment")
+        self.on_instance_start(StartArgs(instance=instance, paused=True))
+        return Nothing()
 
     def on_snapshot_roll_back(self, args: SnapshotArgs) -> Nothing:
         if any(guest.spec.name == args.instance_name for guest in self.guests.values()):

@@ -13,16 +13,19 @@ interface Snapshot {
   readonly ctime: number;
   /** MiB of the disks. */
   readonly size: number;
+  /** MiB of the guest's memory, if it was saved. */
+  readonly memory: number | null;
   readonly consistency: string;
 }
 
 const take = (instance: string): Form => ({
-  operation: "post_instances_name_snapshots", label: t.snapshots.take, what: t.snapshots.takeWhat, fixed: { instance }, first: ["snapshot"],
+  operation: "post_instances_name_snapshots", label: t.snapshots.take, what: t.snapshots.takeWhat, fixed: { instance }, first: ["snapshot", "memory"],
 });
 
-const rollback = (instance: string, snapshot: string): Form => ({
-  operation: "put_instances_name_snapshots_name_rollback", label: t.snapshots.rollback, what: t.snapshots.rollbackWhat(snapshot),
-  fixed: { instance, snapshot }, first: ["stop"], isDangerous: true,
+const rollback = (instance: string, { name, memory }: Snapshot): Form => ({
+  operation: "put_instances_name_snapshots_name_rollback", label: t.snapshots.rollback,
+  what: memory === null ? t.snapshots.rollbackWhat(name) : t.snapshots.continueWhat(name),
+  fixed: { instance, snapshot: name }, first: memory === null ? ["stop"] : ["stop", "no_memory"], isDangerous: true,
 });
 
 const remove = (instance: string, snapshot: string): Form => ({
@@ -44,8 +47,8 @@ export function Snapshots({ name, version }: { name: string; version: unknown })
       <ul class="lines">{all.map((one) => (
         <li key={one.name}>
           <span>{one.name}</span>
-          <span class="what"><small>{clock(one.ctime)} · {size(one.size)} · {t.backups.consistency[one.consistency] ?? one.consistency}</small></span>
-          <span class="page-actions">{[rollback(name, one.name), remove(name, one.name)].map((form) => <FormButton key={form.operation} form={form} name={one.name} isSmall />)}</span>
+          <span class="what"><small>{clock(one.ctime)} · {size(one.size)}{one.memory === null ? "" : ` + ${size(one.memory)}`} · {t.backups.consistency[one.consistency] ?? one.consistency}</small></span>
+          <span class="page-actions">{[rollback(name, one), remove(name, one.name)].map((form) => <FormButton key={form.operation} form={form} name={one.name} isSmall />)}</span>
         </li>
       ))}</ul>
     </section>

@@ -235,7 +235,7 @@ export const t = {
     heads: ["Backup", "Time", "Consistency", "Stored", "Based on", "Proof"],
     proofs: { good: "good", failed: "failed", unproven: "not tried" } as Record<string, string>, checked: "checked", drilled: "booted",
     drill: "Drill", drillWhat: (point: string) => `Boots ${point} in a throw-away guest without a network, and waits for a sign of life. The backup does not change.`,
-    consistency: { down: "guest down", agent: "file systems frozen", crash: "as after a power loss" } as Record<string, string>,
+    consistency: { down: "guest down", agent: "file systems frozen", crash: "as after a power loss", memory: "with the guest's memory" } as Record<string, string>,
     save: "Back up", saveWhat: "Saves all disks as they are at one moment. Only blocks that differ from the last backup are written. A running guest continues.",
     saveManyWhat: "Saves all disks of each instance, in the directory that has its last backup. Only changed blocks are written. Running guests continue.",
     restore: "Restore", restoreWhat: (point: string) => `Gives the disks the content of ${point}. All later data on them are lost. The instance must be down.`,
@@ -261,8 +261,9 @@ export const t = {
   },
   snapshots: {
     title: "Snapshots", none: "No snapshot.", take: "Take a snapshot",
-    takeWhat: "Keeps the content of all disks as it is at this moment. A running guest is paused for the moment. The name is the time unless one is given.",
+    takeWhat: "Keeps the content of all disks as it is at this moment. A running guest is paused for the moment. With the option memory, a rollback continues the guest from it. The name is the time unless one is given.",
     rollback: "Roll back", rollbackWhat: (name: string) => `Gives the disks the content of ${name}. All later data on them are lost. The snapshot stays. The guest must be down, or is stopped first with "stop".`,
+    continueWhat: (name: string) => `Gives the disks the content of ${name}, and continues the guest from its saved memory. All later data are lost. The snapshot stays. A running guest is replaced with "stop". "no_memory" rolls back only the disks.`,
     removeWhat: (name: string) => `Removes ${name}. The disks keep their content.`,
   },
   images: {

@@ -3127,6 +3127,7 @@ class Operations(abc.ABC):
         comment: str | None = None,
         instance_uuid: str | None = None,
         snapshot: str | None = None,
+        memory: bool | None = None,
         dry_run: bool | None = None,
         reason: str | None = None,
         idempotency_key: str | None = None,
@@ -3136,6 +3137,7 @@ class Operations(abc.ABC):
         `POST /2/instances/{instance}/snapshots`. Needs the right: write.
 
         Args:
+            memory: save the memory of the running guest, too, so that a rollback continues it
             dry_run: check only, and change nothing
             reason: reason, stored with the job
         """
@@ -3150,6 +3152,7 @@ class Operations(abc.ABC):
                     "comment": comment,
                     "instance_uuid": instance_uuid,
                     "snapshot": snapshot,
+                    "memory": memory,
                 }
             ),
             key=idempotency_key,
@@ -3193,6 +3196,7 @@ class Operations(abc.ABC):
         comment: str | None = None,
         instance_uuid: str | None = None,
         stop: bool | None = None,
+        no_memory: bool | None = None,
         shutdown_timeout: int | None = None,
         dry_run: bool | None = None,
         reason: str | None = None,
@@ -3204,6 +3208,7 @@ class Operations(abc.ABC):
 
         Args:
             stop: shut a running guest down first, and start it again afterwards
+            no_memory: roll back only the disks of a snapshot that has the guest's memory
             shutdown_timeout: time for the guest to shut down before it is killed, in seconds (120)
             dry_run: check only, and change nothing
             reason: reason, stored with the job
@@ -3219,6 +3224,7 @@ class Operations(abc.ABC):
                     "comment": comment,
                     "instance_uuid": instance_uuid,
                     "stop": stop,
+                    "no_memory": no_memory,
                     "shutdown_timeout": shutdown_timeout,
                 }
             ),

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from ganeti.config.view import View
 from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
@@ -197,6 +199,15 @@ def disk_spec(
     return _layer_spec(
         snapshot, instance, index, node or instance.primary_node, instance.disks[index]
     )
+
+
+def memory_spec(
+    snapshot: View, instance: Instance, memory: Disk, node: NodeUuid | None = None
+) -> DiskSpec:
+    """Return the disk with the memory of a snapshot; it needs no zeros, because only what was written is read."""
+    count = len(instance.disks)
+    spec = _layer_spec(snapshot, instance, count, node or instance.primary_node, memory)
+    return replace(spec, wipe=False)
 
 
 def _layer_spec(

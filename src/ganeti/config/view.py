@@ -120,9 +120,9 @@ class View:
         return sorted(found, key=lambda node: node.name)
 
     def all_disks(self) -> Iterator[tuple[Disk, tuple[NodeUuid, ...]]]:
-        """Yield each disk, attached or not, with its nodes, or all nodes that may use a shared one."""
+        """Yield each disk, attached or not, with its nodes, or all nodes that may use a shared one; also the memory of snapshots."""
         for instance in self.instances.values():
-            for disk in instance.disks:
+            for disk in (*instance.disks, *instance.memory_disks):
                 yield disk, instance.all_nodes
         for detached in self.table(DetachedDisk).values():
             yield detached.disk, detached.nodes

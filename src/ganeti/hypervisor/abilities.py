@@ -13,6 +13,7 @@ from ganeti.hypervisor.disk_moves import MovesDisks
 from ganeti.hypervisor.drills import BootsDrills
 from ganeti.hypervisor.hotplug import Hotplug
 from ganeti.hypervisor.live_restores import StartsAbove
+from ganeti.hypervisor.saved_guests import SavesGuests
 from ganeti.model.figures import Reading
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.model.names import Consistency
@@ -262,6 +263,7 @@ class Options:
     nvram: KeepsNvram | None = None
     agents: TalksToAgent | None = None
     holding: HoldsGuests | None = None
+    saved: SavesGuests | None = None
     moments: ShowsMoments | None = None
     disk_moves: MovesDisks | None = None
     live_restores: StartsAbove | None = None

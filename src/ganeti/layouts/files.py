@@ -28,7 +28,7 @@ class FilePlanner(Planner):
             template=kind,
             logical_id=(
                 self.template.disk_id.driver,
-                f"{self._directory(site)}/{uuid}.{kind}.disk{site.index}",
+                f"{self._directory(site)}/{uuid}.{kind}.{site.label}",
             ),
             mode=request.mode,
             name=request.name,

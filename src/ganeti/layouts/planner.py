@@ -53,6 +53,13 @@ class Site:
     directory: str | None = None
     others: tuple[Disk, ...] = ()
     """The present disks of the instance."""
+    use: str = ""
+    """The use of a disk that is none of the guest's."""
+
+    @property
+    def label(self) -> str:
+        """Return the last part of the disk's name, for people."""
+        return self.use or f"disk{self.index}"
 
 
 class Planner(abc.ABC):

@@ -18,7 +18,7 @@ class PlainPlanner(Planner):
 
     def new_disk(self, request: NewDisk, site: Site, names: Names) -> Disk:
         group = volume_group(site.cluster, request.params or {})
-        return new_volume(group, request, f"disk{site.index}", names)
+        return new_volume(group, request, site.label, names)
 
     def place(self, disk: Disk) -> str | None:
         return str(disk.logical_id[0])

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from ganeti.model.objects import InstanceSnapshot
 
+MIB = 1024 * 1024
+
 
 class NicView(NamedTuple):
     """One interface of an instance; `network` is a UUID, `network_info` describes it, `name` among the rest."""
@@ -55,5 +57,6 @@ def snapshot_dictionary(one: InstanceSnapshot) -> dict[str, Any]:
         "ctime": one.ctime,
         "size": one.size,
         "consistency": one.consistency.value,
+        "memory": None if one.memory is None else -(-one.memory.length // MIB),
         "disks": [{"uuid": disk.disk, "size": disk.size} for disk in one.disks],
     }

@@ -95,6 +95,8 @@ class Consistency(enum.StrEnum):
     """The agent in the guest had frozen its file systems."""
     CRASH = "crash"
     """The guest ran: its disks are as after a loss of power, all at the same moment."""
+    MEMORY = "memory"
+    """The guest ran: the disks, and its memory of the same moment."""
 
 
 class ProofState(enum.StrEnum):

@@ -211,6 +211,16 @@ class DiskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
+class SavedMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory and the devices of a running guest, on a disk of the instance's template that no guest sees."""
+
+    disk: Disk
+    length: int
+    """The bytes at the beginning of the disk that count."""
+    sha256: str
+    """Their digest."""
+
+
 class InstanceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All disks of an instance at one moment; the names of an instance's snapshots differ."""
 
@@ -219,6 +229,8 @@ class InstanceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     ctime: float
     consistency: Consistency
     disks: tuple[DiskSnapshot, ...]
+    memory: SavedMemory | None = None
+    """Set if the guest can continue from the moment of the snapshot."""
 
     @property
     def size(self) -> int:
@@ -319,6 +331,11 @@ class Instance(Stored, frozen=True, kw_only=True):
     def all_nodes(self) -> tuple[NodeUuid, ...]:
         """Return the nodes, the primary first."""
         return (self.primary_node, *self.secondary_nodes)
+
+    @property
+    def memory_disks(self) -> tuple[Disk, ...]:
+        """Return the disks with the memory of its snapshots, which no guest sees."""
+        return tuple(one.memory.disk for one in self.snapshots if one.memory is not None)
 
 
 class DetachedDisk(Stored, frozen=True, kw_only=True):

@@ -220,7 +220,9 @@ def _handlers(
         external.handlers(paths),
         os.handlers(scripts, disks, locks),
         exports.handlers(exported, disks, locks),
-        snapshots.handlers(drivers, disks, locks),
+        starting_nothing(
+            snapshots.handlers(drivers, disks, locks), partial(is_marked_offline, paths)
+        ),
         export_check.handlers(paths, tasks, exported),
         backups.handlers(paths, tasks),
         moments.handlers(drivers, locks),

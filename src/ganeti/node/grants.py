@@ -43,6 +43,7 @@ from ganeti.rpc.procedures.migration import (
     MigrationEnd,
 )
 from ganeti.rpc.procedures.programs import OS_CREATE, OS_RENAME
+from ganeti.rpc.procedures.snapshots import RESTORE_GUEST
 
 
 class GrantRecords:
@@ -206,7 +207,7 @@ def _guarded(name: str, handler: Handler, records: GrantRecords) -> Handler:
     return answer
 
 
-_OPENING = {INSTANCE_START.name, OS_CREATE.name, OS_RENAME.name}
+_OPENING = {INSTANCE_START.name, RESTORE_GUEST.name, OS_CREATE.name, OS_RENAME.name}
 _FINISHING = {MIGRATION_FINISH_SOURCE.name: True, MIGRATION_FINISH_TARGET.name: False}
 _GUARDED = {
     *_OPENING,

@@ -75,7 +75,7 @@ def handlers(
     }
 
 
-async def _give_up(disks: InstanceDisks, hypervisor: Hypervisor, instance: InstanceSpec) -> None:
+async def give_up(disks: InstanceDisks, hypervisor: Hypervisor, instance: InstanceSpec) -> None:
     """Deactivate the disks after a failed start, unless a guest uses them or may use them."""
     try:
         guest = await hypervisor.one_running(instance.uuid)
@@ -120,7 +120,7 @@ class _Instances:
             try:
                 await hypervisor.start(instance, disk_paths, paused=args.paused)
             except BaseException:
-                await _give_up(disks, hypervisor, instance)
+                await give_up(disks, hypervisor, instance)
                 raise
         return Nothing()
 
@@ -176,7 +176,7 @@ class _Instances:
             try:
                 return await hypervisor.accept(replace(args, instance=instance), disk_paths)
             except BaseException:
-                await _give_up(disks, hypervisor, instance)
+                await give_up(disks, hypervisor, instance)
                 raise
 
     async def migrate(self, args: MigrateArgs, _call: Call) -> MigrationResult:

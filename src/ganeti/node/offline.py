@@ -14,8 +14,15 @@ from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.instances import INSTANCE_REBOOT, INSTANCE_START
 from ganeti.rpc.procedures.live_restores import LIVE_START
 from ganeti.rpc.procedures.migration import MIGRATION_ACCEPT
+from ganeti.rpc.procedures.snapshots import RESTORE_GUEST
 
-STARTS = (INSTANCE_START.name, INSTANCE_REBOOT.name, MIGRATION_ACCEPT.name, LIVE_START.name)
+STARTS = (
+    INSTANCE_START.name,
+    INSTANCE_REBOOT.name,
+    MIGRATION_ACCEPT.name,
+    LIVE_START.name,
+    RESTORE_GUEST.name,
+)
 
 
 def is_marked_offline(paths: Paths) -> bool:

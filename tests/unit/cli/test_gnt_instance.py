@@ -12,6 +12,7 @@ import pytest
 
 from ganeti.cli.gnt_instance import console
 from ganeti.cli.gnt_instance.show import INSTANCE_KIND
+from ganeti.cli.gnt_instance.snapshots import snapshot_words
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.objects import described
 from ganeti.model.instance_view import NicView
@@ -549,6 +550,7 @@ _SNAPSHOT = {
     "uuid": "u",
     "ctime": 1_700_000_000.0,
     "size": 768,
+    "memory": None,
     "consistency": "agent",
     "disks": [{"uuid": "d", "size": 768}],
 }
@@ -559,6 +561,8 @@ _SNAPSHOT = {
     [
         ("create web1 s1", "OP_INSTANCE_SNAPSHOT_CREATE", {"snapshot": "s1"}),
         ("create web1", "OP_INSTANCE_SNAPSHOT_CREATE", {}),
+        ("create --memory web1 s1", "OP_INSTANCE_SNAPSHOT_CREATE", {"memory": True}),
+        ("rollback -f --no-memory web1 s1", "OP_INSTANCE_SNAPSHOT_ROLLBACK", {"no_memory": True}),
         ("remove -f web1 s1", "OP_INSTANCE_SNAPSHOT_REMOVE", {"snapshot": "s1"}),
         (
             "rollback --force --stop --shutdown-timeout 5 web1 s1",
@@ -594,8 +598,14 @@ def test_snapshot_list_shows_names_dates_sizes_and_what_they_contain(
     assert (code, out.split("|")[0], out.strip().split("|")[2:]) == (
         0,
         "before-upgrade",
-        ["768M", "agent"],
+        ["768M", "-", "agent"],
     )
+    with_memory = {**_SNAPSHOT, "memory": 512, "consistency": "memory"}
+    master.replies["QueryInstances"] = [[[with_memory]]]
+    _code, out, _err = run(table, "snapshot", "list", "--no-headers", "--separator=|", "web1")
+    assert out.strip().split("|")[2:] == ["768M", "512M", "memory"]
+    assert snapshot_words(with_memory).endswith("768M and 512M of memory, with the guest's memory")
+    master.replies["QueryInstances"] = [[[_SNAPSHOT]]]
     code, out, _err = run(table, "snapshot", "list", "--json", "web1")
     assert json.loads(out) == [_SNAPSHOT]
 
@@ -608,6 +618,7 @@ def test_snapshot_list_shows_names_dates_sizes_and_what_they_contain(
         ("rollback web1", "name the snapshot"),
         ("list web1 s1", "only the name of an instance"),
         ("create --stop web1 s1", "is only for rollback"),
+        ("rollback --memory web1 s1", "is only for create"),
         ("rollback web1 s1", "lose all later data on its disks?"),
         ("remove web1 s1", "Remove snapshot s1 of web1.example.com?"),
     ],

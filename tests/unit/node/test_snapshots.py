@@ -12,27 +12,28 @@ from ganeti.base.errors import HypervisorError, InputError, StorageError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.abilities import Held, HoldsGuests, Options
 from ganeti.hypervisor.fake import FakeHypervisor
+from ganeti.hypervisor.saved_guests import SavedGuest, SavesGuests, TakeDisks
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
-from ganeti.model.names import Consistency
+from ganeti.model.names import Consistency, DiskRole
 from ganeti.node import snapshots
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call
-from ganeti.rpc.procedures.snapshots import TakeSnapshotsArgs
+from ganeti.rpc.procedures.snapshots import SavedGuestArgs, SaveGuestArgs, TakeSnapshotsArgs
 from ganeti.rpc.procedures.streams import SnapshotArgs
 from ganeti.storage.interface import BlockDevice
 
 CALL = Call(1, "master", "1/0/1")
 
 
-class Holding(FakeHypervisor, HoldsGuests):
-    """Its guests can be held; `thaws_early` is a guest that does not stay frozen."""
+class Holding(FakeHypervisor, HoldsGuests, SavesGuests):
+    """Its guests can be held and saved; `thaws_early` is a guest that does not stay frozen."""
 
     is_held = False
     thaws_early = False
 
     @property
     def options(self) -> Options:
-        return Options(holding=self)
+        return Options(holding=self, saved=self)
 
     @contextlib.asynccontextmanager
     async def held(self, instance: InstanceSpec, limit_s: float) -> AsyncIterator[Held]:
@@ -45,6 +46,27 @@ class Holding(FakeHypervisor, HoldsGuests):
         if self.thaws_early:
             found.consistency = Consistency.CRASH
 
+    async def save(
+        self, instance: InstanceSpec, path: Path, capacity: int, take_disks: TakeDisks
+    ) -> SavedGuest:
+        path.write_text(f"memory, at most {capacity // 1024} KiB")
+        self.is_held = True
+        try:
+            await take_disks()
+        finally:
+            self.is_held = False
+        return SavedGuest(5, "digest", 12)
+
+    async def misfits(self, instance: InstanceSpec, path: Path) -> list[str]:
+        return [f"there is only {path.read_text()}"]
+
+    async def restore(
+        self, instance: InstanceSpec, disk_paths: list[str], path: Path, saved: SavedGuest
+    ) -> None:
+        if saved.sha256 != "digest":
+            raise HypervisorError("it is damaged")
+        self.write(instance, "paused")
+
 
 @dataclass
 class Storage:
@@ -56,6 +78,9 @@ class Storage:
     rolled_back: list[str] = field(default_factory=list)
     fails: str = ""
     able: bool = True
+    open: set[str] = field(default_factory=set)
+    memory: str = ""
+    """The path of the disk for memory."""
 
     def device(self, _instance: str, disk: DiskSpec) -> BlockDevice:
         return cast("BlockDevice", _Disk(self, disk))
@@ -65,6 +90,17 @@ class _Disk:
     def __init__(self, storage: Storage, disk: DiskSpec) -> None:
         self._storage, self._disk = storage, disk
         self.snapshots = self if storage.able else None
+
+    @property
+    def path(self) -> str:
+        return self._storage.memory if self._disk.uuid == "m" else f"/dev/{self._disk.uuid}"
+
+    async def open(self, role: DiskRole) -> None:
+        assert role is DiskRole.PRIMARY
+        self._storage.open.add(self._disk.uuid)
+
+    async def close(self) -> None:
+        self._storage.open.discard(self._disk.uuid)
 
     async def check_identity(self) -> None:
         if self._disk.size < 0:
@@ -166,3 +202,58 @@ async def test_a_rollback_is_of_one_disk(storage: Storage) -> None:
     args = SnapshotArgs(instance_name="web1", disk=spec().disks[1], name="a")
     await handlers["snapshot_roll_back"](args, CALL)
     assert storage.rolled_back == ["1@a"]
+
+
+# --- with the memory of the guest ---
+
+MEMORY = DiskSpec(uuid="m", index=2, size=1, template="plain", logical_id=("g", "m"))
+
+
+async def call(storage: Storage, procedure: str, args: SaveGuestArgs | SavedGuestArgs) -> Any:
+    handlers = snapshots.handlers({"fake": storage.hypervisor}, storage.device, InstanceLocks())
+    return await handlers[procedure](args, CALL)
+
+
+def saved(sha256: str = "digest") -> SavedGuestArgs:
+    return SavedGuestArgs(instance=spec(), memory=MEMORY, length=5, sha256=sha256)
+
+
+async def test_a_guest_is_saved_with_its_disks(storage: Storage, tmp_path: Path) -> None:
+    storage.memory = str(tmp_path / "memory")
+    storage.made = ["a"]
+    args = SaveGuestArgs(instance=spec(), names=["a", "b"], memory=MEMORY)
+    found = await call(storage, "save_guest", args)
+    assert (found.length, found.sha256, found.paused_ms) == (5, "digest", 12)
+    assert (storage.made, storage.held, storage.open) == (["a", "b"], [True, True], set())
+    assert Path(storage.memory).read_text() == "memory, at most 1024 KiB"
+    found = await call(storage, "saved_guest_misfits", saved())
+    assert found == ["there is only memory, at most 1024 KiB"]
+    storage.fails = "b"
+    with pytest.raises(StorageError, match="no space"):
+        await call(storage, "save_guest", args)
+    assert (storage.made, storage.open) == ([], set())
+    storage.memory = "rbd:pool/image"
+    with pytest.raises(StorageError, match="access=kernelspace"):
+        await call(storage, "save_guest", args)
+    assert (storage.made, storage.open) == ([], set())
+
+
+async def test_a_restored_guest_has_its_disks_open(storage: Storage, tmp_path: Path) -> None:
+    storage.memory = str(tmp_path / "memory")
+    with pytest.raises(HypervisorError, match="it is damaged"):
+        await call(storage, "restore_guest", saved("other"))
+    assert storage.open == set()
+    await call(storage, "restore_guest", saved())
+    assert storage.open == {"d0", "d1"}
+    found = await storage.hypervisor.one_running("u")
+    assert found is not None
+    assert found.state == "paused"
+
+
+async def test_a_hypervisor_that_cannot_save_guests_says_so(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Holding, "options", Options())
+    args = SaveGuestArgs(instance=spec(), names=["a", "b"], memory=MEMORY)
+    with pytest.raises(HypervisorError, match="'fake' of this node cannot save the memory"):
+        await call(storage, "save_guest", args)

@@ -30,7 +30,8 @@ def _claims(cluster: Cluster, instance: Instance) -> Iterator[Claim]:
             yield Claim("IP address", f"{nic.ip} on {link}")
     if instance.network_port is not None:
         yield Claim("network port", str(instance.network_port))
-    own = [claim for disk in instance.disks for claim in disk_claims(disk)]
+    disks = (*instance.disks, *instance.memory_disks)
+    own = [claim for disk in disks for claim in disk_claims(disk)]
     yield from own
     if instance.switching is not None:  # which have the same UUIDs
         new = (claim for disk in instance.switching.disks for claim in disk_claims(disk))

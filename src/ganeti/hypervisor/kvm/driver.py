@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from msgspec.structs import replace
+
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Run
@@ -36,6 +38,7 @@ from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.rules import accelerator
 from ganeti.hypervisor.kvm.runtime import GuestFiles
+from ganeti.hypervisor.kvm.saved_guests import KvmSavedGuests
 from ganeti.hypervisor.kvm.screenshot import Screens
 from ganeti.hypervisor.kvm.shares import Shares
 from ganeti.hypervisor.kvm.upkeep import Upkeep
@@ -104,8 +107,15 @@ class KvmHypervisor(Hypervisor):
         self.moments = Moments(paths, self._guests, self.holding)
         self.disk_moves = KvmDiskMoves(DiskMoveRecords(paths), self._guests, self.holding)
         self.live_restores = KvmLiveRestores(self._guests, self._start)
+        self.saved = KvmSavedGuests(self._guests, self._described, self._program_for, self.validate)
         self.upkeep = Upkeep(
-            self._guests, self.programs, self._endpoint, self.agents, self.holding, self.disk_moves
+            self._guests,
+            self.programs,
+            self._endpoint,
+            self.agents,
+            self.holding,
+            self.disk_moves,
+            self.saved,
         )
 
     @property
@@ -119,6 +129,7 @@ class KvmHypervisor(Hypervisor):
             nvram=self.nvram,
             agents=self.agents,
             holding=self.holding,
+            saved=self.saved,
             moments=self.moments,
             disk_moves=self.disk_moves,
             live_restores=self.live_restores,
@@ -237,8 +248,15 @@ class KvmHypervisor(Hypervisor):
     async def migration_info(self, instance: InstanceSpec) -> MigrationInfo:
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
-            guest = await self.hotplug.reconciled(self._guests.here(instance).own("move live"))
-        return MigrationInfo(
+            _guest, info = await self._described(instance)
+        return replace(
+            info, mirrors_disks=True, certificate=self._endpoint.certificate(instance.uuid)
+        )
+
+    async def _described(self, instance: InstanceSpec) -> tuple[Guest, MigrationInfo]:
+        """Return a guest, whose lock is held, and the facts that another QEMU needs to continue it."""
+        guest = await self.hotplug.reconciled(self._guests.here(instance).own("move live"))
+        info = MigrationInfo(
             instance=guest.instance,
             slots=guest.record.slots,
             added_cpus=guest.record.added_cpus,
@@ -248,10 +266,9 @@ class KvmHypervisor(Hypervisor):
             qemu_version=guest.record.qemu_version,
             accelerator=guest.record.accelerator,
             running=await guest.status() == "running",
-            mirrors_disks=True,
-            certificate=self._endpoint.certificate(instance.uuid),
             obstacle=why_not_live(guest),
         )
+        return guest, info
 
     async def migration_obstacles(self, instance: InstanceSpec, info: MigrationInfo) -> list[str]:
         try:

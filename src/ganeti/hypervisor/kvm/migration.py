@@ -31,7 +31,7 @@ CANCEL_S = 20.0
 _UNDER_WAY = frozenset(
     ("setup", "active", "postcopy-active", "pre-switchover", "device", "wait-unplug", "cancelling")
 )
-_OVER = frozenset(("completed", "failed", "cancelled"))
+OVER = frozenset(("completed", "failed", "cancelled"))
 _GONE = "postmigrate"
 _LEAVING = frozenset(("finish-migrate", _GONE))
 
@@ -68,13 +68,13 @@ def check_compatible(info: MigrationInfo, *, accelerator: str, version: str) -> 
     """Raise HypervisorError unless a guest of the node that sent `info` can continue here."""
     if info.accelerator != accelerator:
         raise HypervisorError(
-            f"the guest runs with {info.accelerator} on its node and would get {accelerator}"
-            " here; it can only move between nodes with the same acceleration"
+            f"the guest was started with {info.accelerator} and would get {accelerator}"
+            " here; it can only continue on a node with the same acceleration"
         )
     theirs = info.qemu_version
     if _numbers(version)[:2] < _numbers(theirs)[:2]:
         raise HypervisorError(
-            f"QEMU is {version} here and {theirs} on the guest's node; a guest cannot move to an"
+            f"QEMU is {version} here, and the guest was started by {theirs}; a guest cannot continue in an"
             " older one: upgrade this node"
         )
 
@@ -202,7 +202,7 @@ async def cancel(ask: Ask) -> None:
     """End a migration that is under way; the guest continues here."""
     await ask("migrate_cancel")
     looks = _Looks(CANCEL_S)
-    while (await ask("query-migrate")).get("status") not in _OVER:
+    while (await ask("query-migrate")).get("status") not in OVER:
         if not await looks.again():
             raise HypervisorError(f"QEMU did not cancel the migration within {CANCEL_S:g} s")
 
@@ -215,7 +215,7 @@ async def _watch(ask: Ask, before_switchover: BeforeSwitchover | None) -> str:
     is_continued = False
     while True:
         answer = await ask("query-migrate")
-        if answer.get("status") in _OVER:
+        if answer.get("status") in OVER:
             return ""
         if answer.get("status") == "pre-switchover" and before_switchover is not None:
             if not is_continued:
@@ -224,7 +224,7 @@ async def _watch(ask: Ask, before_switchover: BeforeSwitchover | None) -> str:
                 is_continued = True
             await asyncio.sleep(FIRST_PAUSE_S)  # a thread of QEMU leaves that state, soon
             continue
-        _report(answer.get("ram", {}))
+        report_memory(answer.get("ram", {}))
         now = loop.time()
         if (progress := _progress(answer)) != seen:
             seen, moved = progress, now
@@ -232,7 +232,7 @@ async def _watch(ask: Ask, before_switchover: BeforeSwitchover | None) -> str:
             await cancel(ask)
             return why
         # QEMU's events would need a connection of their own for as long as the migration lasts.
-        await asyncio.sleep(_until_next_look(answer.get("ram", {})))
+        await asyncio.sleep(until_next_look(answer.get("ram", {})))
 
 
 class _Looks:
@@ -251,14 +251,14 @@ class _Looks:
         return True
 
 
-def _until_next_look(memory: Mapping[str, Any]) -> float:
+def until_next_look(memory: Mapping[str, Any]) -> float:
     """Return the seconds in which half of what is left can be sent, within bounds."""
     bits_per_s = memory.get("mbps", 0) * 1e6
     left_s = memory.get("remaining", 0) * 8 / bits_per_s if bits_per_s else 0.0
     return min(max(left_s / 2, SHORTEST_LOOK_S), LOOK_EVERY_S)
 
 
-def _report(memory: Mapping[str, Any]) -> None:
+def report_memory(memory: Mapping[str, Any]) -> None:
     """Report the transferred share of the memory: pages of zeros count, rewritten pages do not."""
     if total := memory.get("total"):
         report(total - memory.get("remaining", 0), total, "memory")

@@ -71,6 +71,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """
     resume_at: float = 0
     """The latest time at which a guest that is held for snapshots continues; 0: it is not held."""
+    is_saved: bool = False
+    """True while its memory is written to a file: if that is interrupted, it must continue."""
     port: int = 0
     """The address for an incoming guest."""
     disks_port: int = 0

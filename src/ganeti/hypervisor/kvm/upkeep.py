@@ -11,11 +11,12 @@ from ganeti.hypervisor.kvm.holding import Holding
 from ganeti.hypervisor.kvm.migration_endpoint import MigrationEndpoint
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles
+from ganeti.hypervisor.kvm.saved_guests import KvmSavedGuests
 
 
 @dataclass(frozen=True)
 class Upkeep(WarmsUp, LooksAfterGuests):
-    """Remnants of migrations, facts about this host, logs, and guests that were held or frozen too long."""
+    """Remnants of migrations, facts about this host, logs, and guests that were held or frozen too long, or only partly saved."""
 
     guests: Guests
     programs: Programs
@@ -23,6 +24,7 @@ class Upkeep(WarmsUp, LooksAfterGuests):
     agents: Agents
     holding: Holding
     disk_moves: KvmDiskMoves
+    saved: KvmSavedGuests
 
     async def warm_up(self) -> None:
         await self.endpoint.clean_up(self.guests)
@@ -41,3 +43,4 @@ class Upkeep(WarmsUp, LooksAfterGuests):
 
     async def _resume(self, files: GuestFiles, *, at_once: bool) -> None:
         await self.holding.resume_in_time(files, at_once=at_once, first=self.disk_moves.put_right)
+        await self.saved.put_right(files)

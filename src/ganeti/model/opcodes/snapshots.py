@@ -29,11 +29,15 @@ class OpInstanceSnapshotCreate(
     """Take a snapshot of all disks of an instance at the same moment, also while its guest runs.
 
     A running guest is paused for that moment. An agent in the guest first freezes the file systems. The result has
-    the name, and the consistency: `down` (the guest was down), `agent`, or `crash` (as after a loss of power).
+    the name, and the consistency: `down` (the guest was down), `agent`, `crash` (as after a loss of power), or
+    `memory` (the guest's memory of the same moment was saved, too).
     """
 
     snapshot: Annotated[str | None, RefersTo.NOTHING] = None
     """Its name; default: the time, as 20261124-180500 (UTC)."""
+    memory: Annotated[
+        bool, Field("save the memory of the running guest, too, so that a rollback continues it")
+    ] = False
 
     no_loss: ClassVar[str] = "keeps the disks"
     rest: ClassVar[tuple[Rest, ...]] = (
@@ -45,11 +49,17 @@ class OpInstanceSnapshotCreate(
 class OpInstanceSnapshotRollback(
     OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_SNAPSHOT_ROLLBACK"
 ):
-    """Give the disks of an instance the content of a snapshot; the snapshot and all others are kept."""
+    """Give the disks of an instance the content of a snapshot; the snapshot and all others are kept.
+
+    If the snapshot has the memory of the guest, the guest then continues from that moment.
+    """
 
     snapshot: Annotated[str, RefersTo.NOTHING]
     stop: Annotated[
         bool, Field("shut a running guest down first, and start it again afterwards")
+    ] = False
+    no_memory: Annotated[
+        bool, Field("roll back only the disks of a snapshot that has the guest's memory")
     ] = False
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
 

@@ -103,6 +103,25 @@ def _missing(
                         f" gnt-instance snapshot remove {instance.name} {snapshot_name}"
                     )
                     yield Finding("EINSTANCEMISSINGDISK", "instance", instance.name, text)
+    yield from _missing_memory(snapshot, instance, node, there)
+
+
+def _missing_memory(
+    snapshot: Snapshot, instance: Instance, node: NodeUuid, there: Mapping[VolumeKey, int]
+) -> Iterator[Finding]:
+    where = snapshot.nodes[node].name
+    for had in instance.snapshots:
+        memory = had.memory
+        unit = None if memory is None else disk_unit(snapshot.cluster, memory.disk)
+        if memory is None or unit is None:
+            continue
+        name = stored_name(memory.disk, node)
+        if (unit, name) not in there:
+            text = (
+                f"the memory of snapshot {had.name} is missing on {where}: {name}; roll back to it with"
+                f" --no-memory, or run: gnt-instance snapshot remove {instance.name} {had.name}"
+            )
+            yield Finding("EINSTANCEMISSINGDISK", "instance", instance.name, text)
 
 
 def _snapshots_of(instance: Instance, disk: Disk) -> Iterator[tuple[str, str]]:

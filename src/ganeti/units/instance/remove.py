@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Awaitable
 
 from ganeti.base.errors import RpcError
+from ganeti.config.fill import memory_spec
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
@@ -74,6 +75,10 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
             ctx.step(f"removing its {len(plan.snapshots)} snapshots")
         for step in snapshot_removals(ctx.snapshot, plan, plan.snapshots):
             await self._try(ctx, plan, ctx.call(node, SNAPSHOT_DROP, step.args))
+        for memory in plan.memory_disks:
+            disk = memory_spec(ctx.snapshot, plan, memory)
+            what = DiskArgs(instance_name=plan.name, disk=disk)
+            await self._try(ctx, plan, ctx.call(node, BLOCKDEV_REMOVE, what))
         if spec.disks:
             ctx.step("removing its disks")
         for uuid in holders(plan):

@@ -8,6 +8,7 @@ MEANING = {
     Consistency.DOWN: "the guest was down",
     Consistency.AGENT: "the agent in the guest had frozen its file systems",
     Consistency.CRASH: "the disks are as after a loss of power, all at the same moment",
+    Consistency.MEMORY: "the disks and the memory of the guest are of the same moment",
 }
 
 

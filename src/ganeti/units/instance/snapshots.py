@@ -14,9 +14,10 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change, Outcome
+from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.names import AdminState, Consistency
-from ganeti.model.objects import DiskSnapshot, Instance, InstanceSnapshot, InstanceUuid, Node
+from ganeti.model.objects import Disk, DiskSnapshot, Instance, InstanceSnapshot, InstanceUuid, Node
 from ganeti.model.opcodes.snapshots import (
     OpInstanceSnapshotCreate,
     OpInstanceSnapshotRemove,
@@ -41,10 +42,12 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.snapshot_checks import MEANING, check_not_rolling_back
+from ganeti.units.instance.snapshot_memory import check_fits, memory_disk, restore, save
 from ganeti.units.node_choice import check_online, check_space, free_resources
 from ganeti.units.telling import showing
 from ganeti.units.undo.instances import StartAgain
-from ganeti.units.undo.transfers import snapshot_removals
+from ganeti.units.undo.step import Step
+from ganeti.units.undo.transfers import memory_removal, snapshot_removals
 
 NAME_LIMIT = 64
 
@@ -77,6 +80,8 @@ class TakePlan:
     instance: Instance
     node: Node
     snapshot: InstanceSnapshot
+    memory: Disk | None = None
+    """The disk for the memory of the guest, if that is saved."""
 
 
 class LUInstanceSnapshotCreate(InstanceUnit[OpInstanceSnapshotCreate, TakePlan]):
@@ -108,7 +113,8 @@ class LUInstanceSnapshotCreate(InstanceUnit[OpInstanceSnapshotCreate, TakePlan])
                 f" -B max_snapshots={limit + 1} {instance.name})",
                 ErrorCode.NO_RESOURCES,
             )
-        await self._check_storage(ctx, instance, node)
+        memory = await memory_disk(ctx, instance, node) if self.op.memory else None
+        await self._check_storage(ctx, instance, node, memory)
         uuid = ctx.ids.uuid()
         disks = tuple(
             DiskSnapshot(disk=disk.uuid, size=disk.size, name=_stored_name(uuid, disk.uuid))
@@ -117,9 +123,11 @@ class LUInstanceSnapshotCreate(InstanceUnit[OpInstanceSnapshotCreate, TakePlan])
         taken = InstanceSnapshot(
             uuid=uuid, name=name, ctime=ctx.now, consistency=Consistency.CRASH, disks=disks
         )
-        return TakePlan(instance, node, taken)
+        return TakePlan(instance, node, taken, memory)
 
-    async def _check_storage(self, ctx: UnitContext, instance: Instance, node: Node) -> None:
+    async def _check_storage(
+        self, ctx: UnitContext, instance: Instance, node: Node, memory: Disk | None
+    ) -> None:
         """Refuse if the storage has no snapshots, or no space for them."""
         template = DISK_TEMPLATES[instance.disk_template]
         for disk in instance_spec(ctx.snapshot, instance).disks:
@@ -136,8 +144,8 @@ class LUInstanceSnapshotCreate(InstanceUnit[OpInstanceSnapshotCreate, TakePlan])
                     f" template {template.name} needs {template.snapshots_need or 'another storage'}",
                     ErrorCode.WRONG_STATE,
                 )
-        if template.snapshots_take_space:
-            needs = space_needed(ctx.snapshot.cluster, instance.disks)
+        taking = instance.disks if template.snapshots_take_space else ()
+        if needs := space_needed(ctx.snapshot.cluster, (*taking, *([memory] if memory else ()))):
             what = f"a snapshot of {instance.name}"
             check_space(await free_resources(ctx, node, what, needs), node, needs)
 
@@ -152,19 +160,26 @@ class LUInstanceSnapshotCreate(InstanceUnit[OpInstanceSnapshotCreate, TakePlan])
     async def execute(self, ctx: UnitContext, plan: TakePlan) -> Outcome:
         instance, wanted = plan.instance, plan.snapshot
         ctx.step(f"taking snapshot {wanted.name} of {len(wanted.disks)} disks on {plan.node.name}")
-        names = [one.name for one in wanted.disks]
         async with ctx.undo_log() as undo:
-            for step in snapshot_removals(ctx.snapshot, instance, [wanted], unsure=True):
-                await undo.push(step)
-            args = TakeSnapshotsArgs(instance=spec_of(ctx, instance), names=names)
-            taken = replace(
-                wanted, consistency=(await ctx.call(plan.node, SNAPSHOTS_TAKE, args)).consistency
-            )
+            if plan.memory is not None:
+                taken = await save(ctx, undo, instance, wanted, plan.memory)
+            else:
+                taken = await self._take(ctx, undo, plan)
             undo.commit(
                 _changed(instance.uuid, lambda now: replace(now, snapshots=(*now.snapshots, taken)))
             )
         ctx.info(MEANING[taken.consistency])
         return Outcome({"name": taken.name, "consistency": taken.consistency.value})
+
+    async def _take(self, ctx: UnitContext, undo: UndoLog, plan: TakePlan) -> InstanceSnapshot:
+        """Take the snapshots of the disks; `undo` removes them."""
+        instance, wanted = plan.instance, plan.snapshot
+        for step in snapshot_removals(ctx.snapshot, instance, [wanted], unsure=True):
+            await undo.push(step)
+        names = [one.name for one in wanted.disks]
+        args = TakeSnapshotsArgs(instance=spec_of(ctx, instance), names=names)
+        taken = await ctx.call(plan.node, SNAPSHOTS_TAKE, args)
+        return replace(wanted, consistency=taken.consistency)
 
 
 def _check_template(instance: Instance) -> None:
@@ -198,6 +213,11 @@ class RollbackPlan:
     """Something of the guest is on the node, if only a process of one that shut itself down."""
     restart: bool
 
+    @property
+    def has_memory(self) -> bool:
+        """Return whether the guest continues from the memory of the snapshot."""
+        return self.snapshot.memory is not None
+
 
 class LUInstanceSnapshotRollback(InstanceUnit[OpInstanceSnapshotRollback, RollbackPlan]):
     """Roll the disks back; an interrupted rollback blocks the guest's start until it is repeated."""
@@ -211,16 +231,19 @@ class LUInstanceSnapshotRollback(InstanceUnit[OpInstanceSnapshotRollback, Rollba
         instance = self.instance(ctx.snapshot)
         check_not_migrating(instance)
         wanted = snapshot_of(instance, self.op.snapshot)
+        if self.op.no_memory:
+            wanted = replace(wanted, memory=None)
         node = primary_node(ctx, instance)
         check_online(node)
         state = await running_state(ctx, node, instance)
         is_up = has_running_guest(state)
         if is_up and not self.op.stop:
+            how = "shut it down and start it again" if wanted.memory is None else "replace it"
             raise PrereqError(
-                f"{instance.name} runs; pass --stop to shut it down and start it again, or first run: gnt-instance"
-                f" shutdown {instance.name}",
+                f"{instance.name} runs; pass --stop to {how}, or first run: gnt-instance shutdown {instance.name}",
                 ErrorCode.WRONG_STATE,
             )
+        await check_fits(ctx, instance, node, wanted, state)
         covered = {one.disk for one in wanted.disks}
         for number, disk in enumerate(instance.disks):
             if disk.uuid not in covered:
@@ -241,7 +264,8 @@ class LUInstanceSnapshotRollback(InstanceUnit[OpInstanceSnapshotRollback, Rollba
         instance, wanted = plan.instance, plan.snapshot
         async with ctx.undo_log() as undo:
             if plan.restart:
-                await undo.push(StartAgain(instance=instance.uuid), also_after=True)
+                again = StartAgain(instance=instance.uuid)
+                await undo.push(again, also_after=not plan.has_memory)
             if plan.is_there:
                 await self._shut_down(ctx, plan)
             # Recorded before the first byte, so that nothing starts from a mixture of two contents.
@@ -255,11 +279,16 @@ class LUInstanceSnapshotRollback(InstanceUnit[OpInstanceSnapshotRollback, Rollba
                     " started; repair the cause and run: gnt-instance snapshot rollback"
                     f" {instance.name} {wanted.name}"
                 ) from err
-            undo.commit(_changed(instance.uuid, lambda now: replace(now, rolling_back=None)))
+            if plan.has_memory:
+                await restore(ctx, undo, instance, plan.node, wanted)
+            else:
+                undo.commit(_changed(instance.uuid, lambda now: replace(now, rolling_back=None)))
+        ctx.services.placements.release(ctx.job_id)
         return Outcome()
 
     async def _shut_down(self, ctx: UnitContext, plan: RollbackPlan) -> None:
-        limit_s = self.op.shutdown_timeout
+        # A guest that is replaced would shut down for nothing.
+        limit_s = 0 if plan.has_memory else self.op.shutdown_timeout
         ctx.step(f"shutting down {plan.instance.name} on {plan.node.name} (at most {limit_s} s)")
         args = ShutdownArgs(instance=spec_of(ctx, plan.instance), timeout_s=limit_s)
         await ctx.call(plan.node, INSTANCE_SHUTDOWN, args)
@@ -314,6 +343,8 @@ class LUInstanceSnapshotRemove(InstanceUnit[OpInstanceSnapshotRemove, RemovalPla
             return replace(now, snapshots=tuple(one for one in now.snapshots if one.uuid != uuid))
 
         async with ctx.undo_log() as undo:
-            then = snapshot_removals(ctx.snapshot, instance, [plan.snapshot])
+            then: list[Step] = [*snapshot_removals(ctx.snapshot, instance, [plan.snapshot])]
+            if (memory := plan.snapshot.memory) is not None:
+                then.append(memory_removal(ctx.snapshot, instance, memory.disk))
             undo.commit(_changed(instance.uuid, without), then=then)
         return Outcome()

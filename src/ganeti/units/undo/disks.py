@@ -123,7 +123,7 @@ class CloseDisk(Step, frozen=True, kw_only=True):
 
 
 def _layers(instance: Instance) -> Iterator[Disk]:
-    for disk in instance.disks:
+    for disk in (*instance.disks, *instance.memory_disks):
         yield from disk.layers()
 
 

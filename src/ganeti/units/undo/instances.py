@@ -160,6 +160,24 @@ class StartAgain(Step, frozen=True, kw_only=True):
         return Concerned(names_of(snapshot, self.instance), nodes)
 
 
+class ContinueGuest(StartAgain, frozen=True, kw_only=True):
+    """Let a guest continue that was restored from its saved memory; start it if it is not there any more."""
+
+    kind = "continue_guest"
+
+    async def run(self, services: Services, key: str) -> None:
+        snapshot = services.config.snapshot
+        instance = snapshot.instances.get(InstanceUuid(self.instance))
+        if instance is None or _cannot_run(snapshot, instance):
+            return
+        node, spec = snapshot.nodes[instance.primary_node], instance_spec(snapshot, instance)
+        found = await services.rpc.call(node, INSTANCE_INFO, InstanceArgs(instance=spec))
+        if found is None:
+            await super().run(services, key)
+        elif found.state == "paused":
+            await services.rpc.call(node, INSTANCE_START, StartArgs(instance=spec), key=key)
+
+
 def _cannot_run(snapshot: Snapshot, instance: Instance) -> bool:
     """Return whether it cannot be started, or an unfinished migration decides its location."""
     unfinished = (

@@ -14,6 +14,7 @@ from ganeti.units.undo.disk_moves import EndDiskMove, SettleDiskMove
 from ganeti.units.undo.disks import CloseDisk, RemoveDisk, SetDiskRole
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory, SetVcpus
 from ganeti.units.undo.instances import (
+    ContinueGuest,
     EndMoment,
     ForgetInstance,
     ForgetNvram,
@@ -48,6 +49,7 @@ STEPS: dict[str, type[Step]] = {
             StopInstance,
             EndMoment,
             StartAgain,
+            ContinueGuest,
             ForgetNvram,
         ),
         *(ReconcileMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetVcpus, SetMemory),

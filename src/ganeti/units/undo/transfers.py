@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from ganeti.config.fill import instance_spec
+from ganeti.config.fill import instance_spec, memory_spec
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.instance_spec import DiskSpec
-from ganeti.model.objects import Instance, InstanceSnapshot
+from ganeti.model.objects import Disk, Instance, InstanceSnapshot
 from ganeti.rpc.procedures.backups import BACKUP_ABANDON, NewPoint
 from ganeti.rpc.procedures.exports import EXPORT_REMOVE, ExportArgs
 from ganeti.rpc.procedures.streams import (
@@ -18,6 +18,7 @@ from ganeti.rpc.procedures.streams import (
     TransferKeyArgs,
 )
 from ganeti.units.services import Services
+from ganeti.units.undo.disks import RemoveDisk
 from ganeti.units.undo.step import Concerned, Step, node_of
 
 
@@ -201,3 +202,11 @@ def snapshot_removals(
         for had in wanted
         for one in had.disks
     ]
+
+
+def memory_removal(
+    snapshot: Snapshot, instance: Instance, memory: Disk, *, unsure: bool = False
+) -> RemoveDisk:
+    """Return the step that removes the disk with the memory of a snapshot."""
+    disk = memory_spec(snapshot, instance, memory).public
+    return RemoveDisk(node=instance.primary_node, instance=instance.name, disk=disk, unsure=unsure)

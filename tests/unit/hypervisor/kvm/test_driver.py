@@ -314,7 +314,7 @@ async def test_an_accepting_node_that_cannot_listen_keeps_nothing(
     assert await kvm.migration_obstacles(INSTANCE, info) == []
     newer = msgspec.structs.replace(info, qemu_version="9.0.0")
     (obstacle,) = await kvm.migration_obstacles(INSTANCE, newer)
-    assert "QEMU is 7.2.22 here and 9.0.0 on the guest's node" in obstacle
+    assert "QEMU is 7.2.22 here, and the guest was started by 9.0.0" in obstacle
     with pytest.raises(HypervisorError, match="migrate-incoming"):
         await kvm.accept(IncomingArgs(instance=INSTANCE, address="10.0.0.2", info=info), [])
     assert host.alive == {}
