@@ -1,6 +1,7 @@
 """Encrypted backups by the real commands: no key in any file of the nodes, and plain files from paper alone."""
 
 import json
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from ganeti.protocols.paper_key import parse_paper
 from tests.cluster.test_gnt_backup import add, digests, disks_of, install_os
 from tests.cluster.test_incremental_backups import backups_of, change, save
 from tests.support.local_cluster import LocalCluster
+from tests.support.patience import patience
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -61,9 +63,27 @@ def test_encrypted_backups_are_restored_pruned_and_decrypted_from_paper(
             cwd=plain, check=False, capture_output=True, text=True,
         )  # fmt: skip
         assert copy.returncode == 0, copy.stderr + copy.stdout
+    check_mount(cluster, short, disks[0], key_file)
     check_key_is_in_no_file(cluster, parse_paper(paper), name)
     assert points[-1] in cluster.fails("gnt-backup", "key", "retire", key)
     cluster.ok("gnt-instance", "remove", "-f", short)
+
+
+def check_mount(cluster: LocalCluster, short: str, disk: Path, key_file: Path) -> None:
+    """A node has no key by itself."""
+    said = cluster.run("gnt-backup", "mount", short, node=2)
+    assert said.status == 1
+    assert "which is not here" in said.err
+    with cluster.in_background(
+        "gnt-backup", "mount", f"--key-file={key_file}", short, node=2
+    ) as mounted:
+        assert mounted.stdout is not None
+        told = [mounted.stdout.readline() for _ in range(2)]
+        uri = told[1].split(": ")[1].strip()
+        words = ["qemu-img", "compare", "-f", "raw", "-F", "raw", str(disk), uri]
+        subprocess.run(words, check=True)
+        mounted.send_signal(signal.SIGINT)
+        assert mounted.wait(30 * patience()) == 0
 
 
 def check_key_is_in_no_file(cluster: LocalCluster, key: bytes, name: str) -> None:

@@ -16,9 +16,10 @@ from ganeti.node.backups.directory import opened
 from ganeti.node.backups.drill import DrillOrder
 from ganeti.node.backups.proofs import read_proof
 from ganeti.node.carrier.progress import ProgressFile
+from ganeti.protocols.backup_encryption import NO_KEYS, BackupKeyring
 from ganeti.protocols.backup_proof import judged
 from ganeti.rpc.procedures.drills import DrillArgs, DrillResult
-from tests.support.backup_store import BLOCK, BackupStore
+from tests.support.backup_store import BLOCK, BackupStore, keyring
 from tests.support.kvm_nodes import Node
 from tests.support.patience import patience
 from tests.support.tiny_guest import install, make_disk, tiny_instance
@@ -118,9 +119,18 @@ def confined(pid: int) -> None:
     assert Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
 
 
+@pytest.mark.parametrize("keys", [NO_KEYS, keyring(instance="backups")], ids=["plain", "encrypted"])
 async def test_good_backup_boots_and_does_not_change(
-    node: Node, guest: Path, disk: Path, store: BackupStore, instance: InstanceSpec
+    node: Node,
+    guest: Path,
+    disk: Path,
+    store: BackupStore,
+    instance: InstanceSpec,
+    keys: BackupKeyring,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    store.keys = keys
+    monkeypatch.setattr(drill, "received_keys", lambda: keys)
     install(guest, disk, instance.name)
     store.save(disk.read_bytes())
     with disk.open("r+b") as file:

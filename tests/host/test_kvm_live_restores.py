@@ -46,7 +46,8 @@ async def live(
         file.write(random.Random(1).randbytes(8 << 20))
     real = tmp_path / "real"
     real.write_bytes(b"\xff" * (64 << 20))
-    found = restorable(nodes, instance, disk, real, is_local=options.get("is_local", False))
+    ways = {name: options.get(name, False) for name in ("is_local", "is_encrypted")}
+    found = restorable(nodes, instance, disk, real, **ways)
     yield found
     await found.close()
 
@@ -55,10 +56,11 @@ async def live(
     "live",
     [
         {},
+        {"is_encrypted": True},
         {"is_local": True, "hvparams": {"disk_type": "scsi-hd", "root_path": "/dev/sda"}},
         {"hvparams": {"security_model": "user", "security_domain": "nobody", "use_chroot": True}},
     ],
-    ids=["two nodes", "one node, scsi", "confined"],
+    ids=["two nodes", "encrypted", "one node, scsi", "confined"],
     indirect=True,
 )
 async def test_guest_boots_from_the_backup_and_changes_to_its_disk_without_a_missing_write(

@@ -67,6 +67,7 @@ class BackupNode(ExportNode):
     read_by_bitmap: list[str] = field(default_factory=list)
     damaged: set[str] = field(default_factory=set)
     unrecorded: str = ""
+    encrypts: bool = True
     drills: list[DrillArgs] = field(default_factory=list)
     space: int = 100_000
     served: dict[str, ServePointArgs] = field(default_factory=dict)
@@ -84,7 +85,8 @@ class BackupNode(ExportNode):
 
     def on_backup_begin(self, args: BackupsOf) -> BackupBegun:
         had = self._of(args)
-        return BackupBegun(last=had[-1].info if had else None, free=self.space)
+        last = had[-1].info if had else None
+        return BackupBegun(last=last, free=self.space, encrypts=self.encrypts)
 
     def on_backup_commit(self, args: CommitPoint) -> PointInfo:
         had = self._of(args)

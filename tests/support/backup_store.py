@@ -17,12 +17,19 @@ from ganeti.node.carrier.order import ImageOrder, PointOrder
 from ganeti.node.carrier.progress import ProgressFile
 from ganeti.protocols.backup_encryption import NO_KEYS, BackupKeyring
 from ganeti.protocols.backup_manifest import Image, Manifest, image_file
+from ganeti.rpc.procedures.backup_keys import BackupKeys
 
 BLOCK = 64 * 1024
 DISK = "11111111-0000-4000-8000-000000000000"
 
 
 KEY = bytes(range(32))
+
+
+def instance_keys(key: bytes = KEY, instance: str = "web1") -> BackupKeys:
+    """Return the same as calls have them."""
+    name = key_id(key)
+    return BackupKeys(keys={name: instance_key(key, instance).hex()}, current=name)
 
 
 def keyring(key: bytes = KEY, instance: str = "web1", **fields: Any) -> BackupKeyring:
@@ -82,7 +89,7 @@ class BackupStore:
                 sink.finish()
             image = Image(disk=DISK, size=0, file=file, length=0, pieces=())
             new = Manifest(
-                instance="web1", instance_uuid="i", point=point, number=0, time=float(self.made),
+                instance=self.path.name, instance_uuid="i", point=point, number=0, time=float(self.made),
                 parent=last.point if last else "", consistency=Consistency.DOWN, disks=(image,), description="",
             )  # fmt: skip
             with directory.locked():

@@ -14,6 +14,7 @@ from ganeti.node.carrier.keys import TransferKeys
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.tasks import Tasks
 from ganeti.rpc.calls import Call
+from ganeti.rpc.procedures.backup_keys import NO_BACKUP_KEYS, BackupKeys
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.live_restores import (
     LIVE_END,
@@ -25,7 +26,7 @@ from ganeti.rpc.procedures.live_restores import (
     LiveStartArgs,
     ServePointArgs,
 )
-from tests.support.backup_store import DISK, BackupStore
+from tests.support.backup_store import DISK, BackupStore, instance_keys, keyring
 from tests.support.kvm_nodes import Node
 from tests.support.patience import patience
 from tests.support.tiny_guest import disk_heartbeats, open_files
@@ -49,6 +50,7 @@ class Live:
     real: Path
     point: str
     is_local: bool
+    keys: BackupKeys = NO_BACKUP_KEYS
     token: str = "t1"
     calls: int = 0
     parts: list[LiveRestores] = field(default_factory=list)
@@ -80,7 +82,7 @@ class Live:
         name = self.instance.name
         serving = ServePointArgs(
             target=TARGET, instance_name=name, point=self.point, token=self.token,
-            disks=[DISK], owner=name, owner_uuid=self.instance.uuid,
+            disks=[DISK], keys=self.keys, owner=name, owner_uuid=self.instance.uuid,
         )  # fmt: skip
         starting = LiveStartArgs(instance=self.instance, token=self.token)
         if not self.is_local:
@@ -161,13 +163,22 @@ class Live:
 
 
 def restorable(
-    nodes: list[Node], instance: InstanceSpec, disk: Path, real: Path, *, is_local: bool = False
+    nodes: list[Node],
+    instance: InstanceSpec,
+    disk: Path,
+    real: Path,
+    *,
+    is_local: bool = False,
+    is_encrypted: bool = False,
 ) -> Live:
     """Return a live restore of an instance, whose disk has this UUID, from a new backup of `disk`."""
     target = nodes[0 if is_local else 1].paths.below(TARGET) / instance.name
     target.mkdir(parents=True)
-    point = BackupStore(target, disk.parent).save(disk.read_bytes())
-    return Live(instance, nodes, real, point, is_local)
+    store, keys = BackupStore(target, disk.parent), NO_BACKUP_KEYS
+    if is_encrypted:
+        store.keys, keys = keyring(instance=target.name), instance_keys(instance=target.name)
+    point = store.save(disk.read_bytes())
+    return Live(instance, nodes, real, point, is_local, keys)
 
 
 def on_backed_disk(instance: InstanceSpec) -> InstanceSpec:

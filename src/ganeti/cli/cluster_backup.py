@@ -32,7 +32,8 @@ def backup(args: argparse.Namespace) -> int:
     """Write the state of the running cluster to a file on this node, the master.
 
     The file is a consistent snapshot of the configuration and of all jobs that are not archived. It has a
-    checksum. Only root can read it, because it contains private OS parameters. A complete backup replaces an
+    checksum. Only root can read it, because it contains private OS parameters and the keys of
+    encrypted backups. A complete backup replaces an
     older file of the same name.
 
     The backup does not contain the archive of jobs (archive.db), which every candidate has, the keys of the

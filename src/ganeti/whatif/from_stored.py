@@ -9,6 +9,7 @@ from ganeti.base.errors import GanetiError, InputError
 from ganeti.base.ids import IdSource
 from ganeti.config.kinds import kind_named
 from ganeti.config.upgrade import Reader
+from ganeti.model.backup_key import BackupKey
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.objects import Cluster, Instance, Node
 from ganeti.model.stored import Stored
@@ -63,7 +64,7 @@ def _source(kind: str, objects: Iterable[Stored], *notes: str) -> Source:
     if len(clusters) != 1:
         raise InputError(f"the source has {len(clusters)} clusters, not one", "SOURCE")
     others = sorted(
-        (_settled(one) for one in objects if not isinstance(one, Cluster)),
+        (_settled(one) for one in objects if not isinstance(one, (Cluster, BackupKey))),
         key=lambda one: (type(one).__name__, one.name, one.uuid),
     )
     return Source(kind, clusters[0].name, (clusters[0], *others), {}, (_NO_STATES, *notes))

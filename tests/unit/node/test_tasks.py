@@ -65,6 +65,29 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
+@pytest.mark.requirement("G23")
+async def test_secret_reaches_the_program_by_a_pipe_and_no_file(bench: Bench) -> None:
+    secret = b"5ecret" * 400
+    script = 'eval "exec 9<&$PIPE"; wc -c <&9; grep -c 5[e]cret /proc/$$/environ /proc/$$/cmdline; wc -c <&9'
+    program = Program(
+        ["/bin/bash", "-c", script],
+        env={},
+        log_path=bench.log,
+        timeout_s=60,
+        secret=secret,
+        secret_variable="PIPE",
+    )
+    assert "5ecret" not in repr(program)
+    tasks = bench.daemon()
+    await tasks.complete("7/0/1", program)
+    said = bench.log.read_text().split()
+    assert said[0] == str(len(secret))
+    assert [one.rpartition(":")[2] for one in said[1:3]] == ["0", "0"]
+    assert said[3] == "0"  # it can be read once
+    for file in bench.directory.iterdir():
+        assert b"5ecret" not in file.read_bytes()
+
+
 WAIT = 'echo begun; read line <"$1"; echo over; exit 3'
 
 

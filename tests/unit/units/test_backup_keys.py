@@ -28,7 +28,7 @@ from ganeti.query.context import QueryContext
 from ganeti.query.execute import KINDS
 from ganeti.rpc.procedures.backup_keys import BackupKeys
 from ganeti.simulation.faulty_store import Crash, Refuse
-from tests.support.backup_nodes import backup_world
+from tests.support.backup_nodes import backup_node, backup_world
 from tests.support.units_cluster import Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 from tests.unit.units.test_incremental_backups import (
@@ -170,6 +170,17 @@ async def test_chains_are_never_mixed(master: Master, before: bool, after: bool)
     assert succeeded(view)["parent"] == ""
     assert "this is a full backup: the last one" in said(view)
     assert set(backups(master.world)[1].parents.values()) == {""}
+
+
+async def test_node_of_an_older_version_gets_no_data(master: Master, world: World) -> None:
+    """It would ignore the keys, and write a plain backup."""
+    await with_data(master)
+    await made(master)
+    backup_node(world, 2).encrypts = False
+    assert "node2.example.com has an older version" in error(await master.run(save(encrypt=True)))
+    assert backups(world) == []
+    check_nothing_unfinished(world)
+    succeeded(await master.run(save(encrypt=False)))
 
 
 async def test_new_key_begins_a_new_chain(master: Master) -> None:

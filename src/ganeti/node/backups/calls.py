@@ -104,7 +104,9 @@ class _Backups:
             contents = directory.settle()
         free = _free(allowed_targets(self.paths), args.target)
         last = contents.last
-        return BackupBegun(last=_info(args.target, last) if last else None, free=free)
+        return BackupBegun(
+            last=_info(args.target, last) if last else None, free=free, encrypts=True
+        )
 
     async def commit(self, args: CommitPoint, _call: Call) -> PointInfo:
         return await asyncio.to_thread(self._commit, args)

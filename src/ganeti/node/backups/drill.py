@@ -185,6 +185,10 @@ def _checked(
                 _check_space(spare)
             done = min(layer.image.length, (number + 1) * PIECE)
             report.of_part(f"checking {layer.image.file}", done, layer.image.length)
+        if layer.cipher is not None:
+            # QEMU takes a descriptor for reading only if that is all it allows.
+            plain = os.open(f"/proc/self/fd/{plain}", os.O_RDONLY | os.O_CLOEXEC)
+            files.callback(os.close, plain)
         descriptors.append(plain)
     for _ in chain.extents():
         pass

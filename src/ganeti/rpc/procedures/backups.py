@@ -61,6 +61,8 @@ class BackupBegun(Message, frozen=True, kw_only=True):
 
     last: PointInfo | None
     free: int
+    encrypts: bool = False
+    """Whether the node can encrypt: an older version ignores the keys of a call."""
 
 
 class NewPoint(BackupsOf, frozen=True, kw_only=True):

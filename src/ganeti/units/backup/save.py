@@ -131,6 +131,12 @@ class LUBackupSave(InstanceUnit[OpBackupSave, SavePlan]):
     async def execute(self, ctx: UnitContext, plan: SavePlan) -> Outcome:
         place = plan.place
         begun = await ctx.call(place.node, BACKUP_BEGIN, replace(place.args, keys=plan.keys))
+        if plan.keys.current and not begun.encrypts:
+            raise PrereqError(
+                f"{place.node.name} has an older version, which cannot encrypt backups; upgrade it, or choose another node"
+                " (--node)",
+                ErrorCode.WRONG_STATE,
+            )
         full = self.op.full or self._is_other_key(ctx, plan, begun.last)
         self._check_space(plan, begun, full=full)
         point, rate = _point_name(ctx.now, place.points), self.op.bandwidth * MIB

@@ -22,9 +22,10 @@ from ganeti.node.backups.directory import opened
 from ganeti.node.backups.drill import DrillOrder, memory_for
 from ganeti.node.backups.proofs import read_proof
 from ganeti.node.carrier.progress import ProgressFile
+from ganeti.protocols.backup_encryption import NO_KEYS
 from ganeti.protocols.backup_proof import Judgement, judged, proof_file
 from ganeti.rpc.procedures.drills import DrillArgs, DrillResult
-from tests.support.backup_store import BLOCK, BackupStore, changed
+from tests.support.backup_store import BLOCK, BackupStore, changed, keyring
 from tests.support.patience import patience
 
 pytestmark = pytest.mark.requirement("G11", "A51", "A52")
@@ -108,6 +109,38 @@ def test_sign_of_life_makes_the_backup_good(store: BackupStore, behave: Any) -> 
     assert judgement(store).checked
     store.verify()
     check_nothing_left(store)
+
+
+def test_encrypted_backup_boots_from_decrypted_files_without_names(
+    tmp_path: Path, behave: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = BackupStore(tmp_path / "web1", tmp_path, keys=keyring())
+    data = random.Random(5).randbytes(8 * BLOCK)
+    store.save(data)
+    store.save(data[:BLOCK] + bytes(BLOCK) + data[2 * BLOCK :])
+    monkeypatch.setattr(drill, "received_keys", lambda: store.keys)
+    behave(
+        "magic = [os.pread(one, 4, 0) for one in layers]\n"
+        "names = [os.readlink(f'/proc/self/fd/{one}') for one in layers]\n"
+        "good = magic == [b'QFI\\xfb'] * 2 and all(one.endswith('(deleted)') for one in names)\n"
+        "os.write(console, b'login:' if good else repr((magic, names)).encode()); time.sleep(60)"
+    )
+    found = run(store)
+    assert found.problem == ""
+    assert judgement(store).state is ProofState.GOOD
+    check_nothing_left(store)
+
+
+def test_missing_key_is_no_result_of_the_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = BackupStore(tmp_path / "web1", tmp_path, keys=keyring())
+    store.save(bytes(BLOCK))
+    wanted = order(store)
+    monkeypatch.setattr(drill, "received_keys", lambda: NO_KEYS)
+    with pytest.raises(HostError, match=r"backup key .* which is not here"):
+        drill.run(wanted, ProgressFile(store.work / "log"))
+    assert not list(store.path.glob("*.proof"))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The node's part of a live restore, with the real programs and a small driver in the place of QEMU."""
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import tempfile
@@ -37,7 +38,7 @@ from ganeti.rpc.procedures.live_restores import (
     LiveStartArgs,
     ServePointArgs,
 )
-from tests.support.backup_store import BLOCK, DISK, BackupStore
+from tests.support.backup_store import BLOCK, DISK, BackupStore, instance_keys, keyring
 from tests.unit.node.backups.test_directory import flip, with_three
 
 pytestmark = pytest.mark.requirement("G1", "G11", "G24", "A42", "A51")
@@ -177,6 +178,31 @@ async def test_backup_is_read_through_tls_by_the_expected_node_only(
     for node in nodes:
         assert node.tasks.running() == []
     assert not path.exists()
+
+
+@pytest.mark.requirement("G23")
+async def test_encrypted_backup_is_served_and_its_key_is_in_no_file(
+    nodes: tuple[Node, Node],
+) -> None:
+    guest, _ = nodes
+    store = guest.store
+    store.keys = keyring(instance=NAME)
+    with_three(store)
+    (point, data) = list(store.expected.items())[-1]
+    with pytest.raises(HostError, match="which is not here"):
+        await guest.call(LIVE_SERVE, serving(point))
+    keys = instance_keys(instance=NAME)
+    await guest.call(LIVE_SERVE, serving(point, keys=keys))
+    await guest.call(LIVE_START, START)
+    assert await asyncio.to_thread(read, guest.driver.sockets[0], len(data)) == data
+    [secret] = keys.keys.values()
+    for file in guest.paths.root.rglob("*"):
+        if file.is_file():
+            assert secret.encode() not in file.read_bytes(), file
+    for process in Path("/proc").glob("[0-9]*"):
+        for name in ("cmdline", "environ"):
+            with contextlib.suppress(OSError):
+                assert secret.encode() not in (process / name).read_bytes()
 
 
 async def test_overlays_are_kept_until_the_guests_own_disks_have_everything(
