@@ -14,7 +14,7 @@ from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.params import NO_FENCING
 from ganeti.model.recovery import FenceMethod, NodeState, Recovery
-from ganeti.recovery.facts import InstanceFacts, NodeFacts, Watched
+from ganeti.recovery.facts import Difference, InstanceFacts, NodeFacts, Watched
 
 
 class Watching:
@@ -44,7 +44,7 @@ class Watching:
         """
         former = self._last
         nodes = self._nodes(snapshot, has_lease=has_lease)
-        instances = self._facts(snapshot)
+        instances, difference = self._facts(snapshot)
         master = snapshot.cluster.master_node
         if former is not None and (nodes, instances, master) == (
             former.nodes,
@@ -52,7 +52,7 @@ class Watching:
             former.master,
         ):
             return former
-        self._last = Watched(master=master, nodes=nodes, instances=instances)
+        self._last = Watched(nodes, instances, master, difference=difference)
         return self._last
 
     def guests(self, snapshot: Snapshot, found: Watched) -> tuple["Guests", Collection[str]]:
@@ -79,8 +79,8 @@ class Watching:
             if not node.offline or is_in_recovery(node)
         }
 
-    def _facts(self, snapshot: Snapshot) -> Mapping[str, InstanceFacts]:
-        """Return the facts of each instance with a recovery policy."""
+    def _facts(self, snapshot: Snapshot) -> tuple[Mapping[str, InstanceFacts], Difference]:
+        """Return the facts of each instance with a recovery policy, and the difference from the last ones."""
         instances, former = snapshot.instances, {} if self._last is None else self._last.instances
         layers = snapshot.cluster, snapshot.groups, self._groups_of(snapshot.nodes)
         if all(map(operator.is_, layers, self._layers)):
@@ -90,15 +90,17 @@ class Watching:
             changed = {**dict.fromkeys(seen), **dict.fromkeys(instances)}
         self._layers, self._snapshot = layers, snapshot
         if not changed:
-            return former
-        found = dict(former)
+            return former, Difference(former, ())
+        found, altered = dict(former), []
         for uuid in changed:
             instance = instances.get(uuid)
             facts = None if instance is None else self._facts_of(snapshot, instance)
-            if facts is None:
-                found.pop(uuid, None)
-            elif facts != found.get(uuid):
-                found[uuid] = facts
+            if facts != former.get(uuid):
+                altered.append(uuid)
+                if facts is None:
+                    del found[uuid]
+                else:
+                    found[uuid] = facts
             is_protected = facts is not None and facts.recovery is Recovery.FAILOVER
             is_under_lease = instance is not None and instance.under_lease
             is_new, is_over = (
@@ -107,7 +109,7 @@ class Watching:
             )
             (self.unconfirmed.add if is_new else self.unconfirmed.discard)(uuid)
             (self.ending.add if is_over else self.ending.discard)(uuid)
-        return found
+        return found, Difference(former, altered)
 
     def _groups_of(self, nodes: Mapping[str, Node]) -> Mapping[str, str]:
         """Return the group of each node, the same object until a node comes, leaves or changes its group."""

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 import numpy as np
@@ -98,22 +98,21 @@ class Instances:
         return len(self.memory)
 
     def following(
-        self, former: Sequence[Instance], given: Sequence[Instance], cluster: Cluster
+        self, changed: Sequence[int], given: Sequence[Instance], cluster: Cluster
     ) -> "Instances":
-        """Return the columns of `given`, as `Instances` does; these are those of `former`, mostly the same objects."""
-        number = len(former)
-        if len(given) < number:
-            return Instances(given, cluster)
-        same = list(map(operator.is_, former, given))
-        changed = [row for row, is_same in enumerate(same) if not is_same]
-        if 2 * len(changed) > number:
-            return Instances(given, cluster)
+        """Return the columns of `given`, as `Instances` does; these are its own but for the changed and the last rows."""
+        number, twin = len(self), copy.copy(self)
+        if not changed and len(given) == number:
+            return twin
         new = Instances([*(given[row] for row in changed), *given[number:]], cluster)
-        twin = copy.copy(self)
         for name in self._COLUMNS:
-            values, column = getattr(new, name), getattr(self, name).copy()
-            column[..., changed] = values[..., : len(changed)]
-            setattr(twin, name, np.concatenate([column, values[..., len(changed) :]], axis=-1))
+            values, column = getattr(new, name), getattr(self, name)
+            if changed:
+                column = column.copy()
+                column[..., changed] = values[..., : len(changed)]
+            if len(given) > number:
+                column = np.concatenate([column, values[..., len(changed) :]], axis=-1)
+            setattr(twin, name, column)
         return twin
 
     def extend(self, more: "Instances") -> None:
@@ -123,24 +122,89 @@ class Instances:
             setattr(self, name, joined)
 
 
+class Rows(NamedTuple):
+    """The instances of a description, with the indices of their nodes."""
+
+    names: list[str]
+    columns: Instances
+    primary: Indices
+    secondary: Indices
+
+
 class KeptColumns:
     """Follows descriptions of one cluster, whose instances are mostly the same objects."""
 
     def __init__(self) -> None:
-        self._last: tuple[Sequence[Instance], Instances] | None = None
+        self._nodes: list[str] = []
+        self._last: tuple[Sequence[Instance], Rows] | None = None
 
-    def of(self, cluster: Cluster) -> Instances:
-        """Return the columns of the instances; the caller may extend them."""
-        given, last = cluster.instances, self._last
+    def of(self, cluster: Cluster) -> Rows:
+        """Return the rows of the instances; the caller may change and extend all of them."""
+        given, nodes = cluster.instances, [one.name for one in cluster.nodes]
         if cluster.utilisation:  # every row may be another
-            return Instances(given, cluster)
-        found = (
-            Instances(given, cluster)
-            if last is None
-            else last[1].following(last[0], given, cluster)
+            return _rows(cluster, nodes, given)
+        changed = None
+        if self._last is not None and nodes == self._nodes:
+            changed = _changed_rows(self._last[0], given)
+        if self._last is None or changed is None:
+            found = _rows(cluster, nodes, given)
+        else:
+            found = _following(self._last[1], changed, cluster, nodes)
+        self._last, self._nodes = (given, found), nodes
+        return Rows(
+            list(found.names),
+            copy.copy(found.columns),
+            found.primary.copy(),
+            found.secondary.copy(),
         )
-        self._last = given, found
-        return copy.copy(found)
+
+
+def _changed_rows(former: Sequence[Instance], given: Sequence[Instance]) -> list[int] | None:
+    """Return the rows of `former` that are others in `given`; None if most are."""
+    if len(given) < len(former):
+        return None
+    same = list(map(operator.is_, former, given))
+    changed = [row for row, is_same in enumerate(same) if not is_same]
+    return None if 2 * len(changed) > len(former) else changed
+
+
+def _rows(cluster: Cluster, nodes: Sequence[str], given: Sequence[Instance]) -> Rows:
+    primary, secondary = _places(nodes, given)
+    return Rows([one.name for one in given], Instances(given, cluster), primary, secondary)
+
+
+def _following(last: Rows, changed: list[int], cluster: Cluster, nodes: Sequence[str]) -> Rows:
+    """Return `_rows` of the cluster; all but the changed and the added ones are those of `last`."""
+    given, number = cluster.instances, len(last.names)
+    others = [*(given[row] for row in changed), *given[number:]]
+    if not others:
+        return last
+    rows = [*changed, *range(number, len(given))]
+    names, primary, secondary = list(last.names), last.primary, last.secondary
+    names += [""] * (len(given) - number)
+    for row, one in zip(rows, others, strict=True):
+        names[row] = one.name
+    columns = []
+    for column, values in zip((primary, secondary), _places(nodes, others), strict=True):
+        column = np.resize(column, len(given))
+        column[rows] = values
+        columns.append(column)
+    return Rows(names, last.columns.following(changed, given, cluster), *columns)
+
+
+def _places(nodes: Sequence[str], given: Sequence[Instance]) -> tuple[Indices, Indices]:
+    index = {name: number for number, name in enumerate(nodes)}
+    index[""] = NO_NODE
+    try:
+        primary = [index[one.primary] for one in given]
+        secondary = [index[one.secondary] for one in given]
+    except KeyError as err:
+        name = str(err.args[0])
+        whose = next(one.name for one in given if name in (one.primary, one.secondary))
+        _refuse(f"Unknown node '{name}' for instance {whose}")
+    if NO_NODE in primary:
+        _refuse(f"Instance {given[primary.index(NO_NODE)].name} has no primary node")
+    return np.array(primary, dtype=np.intp), np.array(secondary, dtype=np.intp)
 
 
 def _by_instance(which: np.ufunc, sizes: Floats, numbers: Floats) -> Floats:
@@ -180,15 +244,14 @@ class State:
         """`kept` has columns of an earlier description."""
         self.groups: tuple[Group, ...] = tuple(cluster.groups)
         self.nodes: tuple[Node, ...] = tuple(cluster.nodes)
-        self.names = [one.name for one in cluster.instances]
         self.descriptions = list(cluster.instances)
         self.cluster = cluster
         self._domain: str | None = None
         self.memo: dict[int, Any] = {}
         """The facts of `small` about instances, by their `id`; copies share it."""
         self._read_nodes(self.nodes)
-        self.instances = (kept or KeptColumns()).of(cluster)
-        self.primary, self.secondary = self._places(cluster.instances)
+        rows = (kept or KeptColumns()).of(cluster)
+        self.names, self.instances, self.primary, self.secondary = rows
         self.tags = TagRules(cluster, self.primary, exclusion_tags)
         self._settle()
 
@@ -216,20 +279,6 @@ class State:
         spindle_ratio = _floats([one.get("spindle-ratio", 32.0) for one in policies])
         self.most_spindles = spindle_ratio * self.total_spindles
         self.low_disk = np.zeros(len(nodes))
-
-    def _places(self, given: Sequence[Instance]) -> tuple[Indices, Indices]:
-        index = {node.name: number for number, node in enumerate(self.nodes)}
-        index[""] = NO_NODE
-        try:
-            primary = [index[one.primary] for one in given]
-            secondary = [index[one.secondary] for one in given]
-        except KeyError as err:
-            name = str(err.args[0])
-            whose = next(one.name for one in given if name in (one.primary, one.secondary))
-            _refuse(f"Unknown node '{name}' for instance {whose}")
-        if NO_NODE in primary:
-            _refuse(f"Instance {self.names[primary.index(NO_NODE)]} has no primary node")
-        return np.array(primary, dtype=np.intp), np.array(secondary, dtype=np.intp)
 
     def _settle(self) -> None:
         """Compute the values that follow from the nodes of the instances."""

@@ -4,7 +4,7 @@ A pure core: `RecoveryCore.handle` takes an event and returns instructions. It r
 no input or output. One exists while this node is the master; it begins with the rows that older masters committed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ganeti.model.objects import NodeRow, NodeUuid
 from ganeti.model.recovery import GuestFault, InstanceRow, NodeState, Recovery
@@ -210,11 +210,11 @@ class RecoveryCore:
 
     def _configure(self, watched: Watched, now: float) -> list[Instruction]:
         """Take in nodes, instances and what was configured of them."""
-        former = self.watched.instances if self.instances else {}
-        former_nodes, self.watched = self.watched.nodes, watched
+        former, self.watched = self.watched, watched
         out: list[Instruction] = []
-        if watched.nodes is former_nodes and self.nodes:
-            return self._configure_instances(former, watched.instances, now)
+        changed = self._changed(former, watched)
+        if watched.nodes is former.nodes and self.nodes:
+            return self._configure_instances(changed, now)
         for node in self.nodes.keys() - watched.nodes.keys():
             self._node_rows[node] = self.nodes.pop(node).row
             self._offline.discard(node)
@@ -225,23 +225,30 @@ class RecoveryCore:
                 watch = self.nodes[node] = NodeWatch(node, facts, max(now, self._elected_at))
                 if node in self._node_rows:
                     out += watch.adopt(self._node_rows[node], self._epoch)
-        return out + self._configure_instances(former, watched.instances, now)
+        return out + self._configure_instances(changed, now)
 
-    def _configure_instances(
-        self,
-        former: Mapping[str, InstanceFacts],
-        instances: Mapping[str, InstanceFacts],
-        now: float,
-    ) -> list[Instruction]:
-        """Look at those that have changed, and at the open ones: a cluster has thousands in which nothing happens."""
+    def _changed(self, former: Watched, watched: Watched) -> Collection[str]:
+        """Return the instances that are new, other or gone: a cluster has thousands in which nothing happens."""
+        known, now, difference = former.instances, watched.instances, watched.difference
+        if not self.instances:
+            return now
+        if difference is not None and difference.former is known:
+            return difference.changed
+        others = [uuid for uuid, facts in now.items() if known.get(uuid) is not facts]
+        return [*others, *(uuid for uuid in known if uuid not in now)]
+
+    def _configure_instances(self, uuids: Iterable[str], now: float) -> list[Instruction]:
+        """Look at those that have changed, and at the open ones."""
+        instances, changed = self.watched.instances, dict.fromkeys(uuids)
         out: list[Instruction] = []
-        for instance in self.instances.keys() - instances.keys():
-            self._drop(instance)
-        changed = [uuid for uuid, facts in instances.items() if former.get(uuid) is not facts]
-        for instance in dict.fromkeys((*changed, *self._open)):
+        for instance in {**changed, **self._open}:
             facts, watch = instances.get(instance), self.instances.get(instance)
             if facts is None:
+                if watch is not None:
+                    self._drop(instance)
                 continue
+            if instance in changed:
+                self._confirm_soon(facts, now)
             if watch is None:
                 watch = self.instances[instance] = InstanceWatch(instance, facts)
                 watch.look(now)
@@ -257,6 +264,13 @@ class RecoveryCore:
             if last.node != facts.node or not (last.is_wanted and facts.is_wanted):
                 out += watch.reset()
         return out
+
+    def _confirm_soon(self, facts: InstanceFacts, now: float) -> None:
+        """What is protected anew can be recovered only once a heartbeat has told its node."""
+        node = self.nodes.get(facts.node)
+        is_new = facts.recovery is Recovery.FAILOVER and not facts.is_under_lease
+        if is_new and node is not None:
+            node.beat_at_once(now)
 
     def _drop(self, instance: str) -> None:
         """Recovery looks after it no longer; a job that runs is waited for, so that no second one begins."""

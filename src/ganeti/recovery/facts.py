@@ -1,6 +1,6 @@
 """What the configuration says about nodes and instances that recovery watches."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from ganeti.model.objects import NodeUuid
@@ -44,6 +44,15 @@ class InstanceFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """In what the instances differ from others."""
+
+    former: Mapping[str, InstanceFacts]
+    changed: Collection[str]
+    """The UUIDs of those that are new, other or gone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Watched:
     """All that recovery looks after, as the configuration says now."""
 
@@ -54,3 +63,5 @@ class Watched:
     """The node of this master, which does not cut its own power."""
     most_jobs: int = 4
     """How many instances are recovered at the same time."""
+    difference: Difference | None = field(default=None, compare=False)
+    """Spares those who know the former instances a look at thousands."""

@@ -162,6 +162,10 @@ class NodeWatch:
         self.silent_since, self._has_answered = now + BEAT_S, False
         self._direct_at = now + BEAT_S
 
+    def beat_at_once(self, now: float) -> None:
+        """Send the next heartbeat at the next `tick`: it lists something new, and the answer confirms it."""
+        self._beat_due = min(self._beat_due, now)
+
     def adopt(self, row: NodeRow, epoch: int) -> list[Instruction]:
         """Take over from an older master: what it only began is begun again in this epoch (D12)."""
         self.row = row

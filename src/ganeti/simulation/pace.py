@@ -22,7 +22,7 @@ from ganeti.simulation.trace import Event, Kind
 LEAST_S = 2 * BEAT_S + 0.5
 """After a disturbance, every node gets two heartbeats at least."""
 CONFIRMED_S = BEAT_S + 0.25
-"""New protection needs one heartbeat."""
+"""New protection is confirmed by a heartbeat that is sent at once; without its answer the next one matters."""
 LOOK_S = 1.0
 _DISTURBING = (
     Kind.NODE_LOST,
@@ -46,6 +46,7 @@ class Pace:
     ) -> None:
         self._world, self._nodes, self._master = world, nodes, master
         self._looking: asyncio.TimerHandle | None = None
+        self._confirming: asyncio.TimerHandle | None = None
         self._snapshot: Snapshot | None = None
 
     def begin(self) -> None:
@@ -58,14 +59,21 @@ class Pace:
         before, self._snapshot = self._snapshot, snapshot
         if before is None or _concerns_nodes(before, snapshot):
             self.disturb()
-        elif _must_be_confirmed(before, snapshot):
-            self.disturb(CONFIRMED_S)
+        elif self._confirming is None and _must_be_confirmed(before, snapshot):
+            loop = asyncio.get_running_loop()
+            self._confirming = loop.call_later(CONFIRMED_S, self._must_be_calm)
 
-    def disturb(self, least_s: float = LEAST_S) -> None:
-        """Let recovery's time go on, for so long at least."""
+    def _must_be_calm(self) -> None:
+        self._confirming = None
+        master = self._master()
+        if master is None or not master.recovery.is_settled:
+            self.disturb()
+
+    def disturb(self) -> None:
+        """Let recovery's time go on."""
         self._world.recovery_time.go_on()
         # The next failure may happen in any moment between two heartbeats.
-        delay_s = least_s + self._world.dice.random() * BEAT_S
+        delay_s = LEAST_S + self._world.dice.random() * BEAT_S
         at = asyncio.get_running_loop().time() + delay_s
         if self._looking is not None:
             at = max(at, self._looking.when())
@@ -74,8 +82,9 @@ class Pace:
 
     def close(self) -> None:
         """Leave the time alone."""
-        if self._looking is not None:
-            self._looking.cancel()
+        for timer in (self._looking, self._confirming):
+            if timer is not None:
+                timer.cancel()
 
     def _look(self) -> None:
         if self._is_calm():

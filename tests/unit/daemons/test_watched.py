@@ -89,9 +89,18 @@ def test_followed_changes_give_what_a_new_start_gives() -> None:
     dice = random.Random(7)
     snapshot, watching = snapshot_of(20), Watching()
     told: set[str] = set()
+    last = watching.watched(snapshot, has_lease=True)
     for _ in range(300):
         snapshot = at_random(snapshot, dice)
         found = watching.watched(snapshot, has_lease=True)
+        if found is not last:
+            before, now = last.instances, found.instances
+            assert found.difference is not None
+            assert found.difference.former is before
+            uuids = {**before, **now}
+            others = {one for one in uuids if before.get(one) != now.get(one)}
+            assert set(found.difference.changed) == others
+        last = found
         lists, dropped = watching.guests(snapshot, found)
         fresh = Watching()
         assert found == fresh.watched(snapshot, has_lease=True)

@@ -17,7 +17,7 @@ from ganeti.model.recovery import (
     Token,
 )
 from ganeti.recovery.core import RecoveryCore
-from ganeti.recovery.facts import InstanceFacts, NodeFacts, Watched
+from ganeti.recovery.facts import Difference, InstanceFacts, NodeFacts, Watched
 from ganeti.recovery.instance import (
     BACKOFF_S,
     MOST_BACKOFF_S,
@@ -168,6 +168,39 @@ def web(name: str = "web", node: NodeUuid = A, **changes: Any) -> InstanceFacts:
 
 
 # Nodes
+
+
+@pytest.mark.requirement("D7")
+def test_the_node_of_an_instance_that_is_protected_anew_hears_of_it_at_once() -> None:
+    driver = Driver(web(), web("db", B)).run(3)
+    driver.now += 0.1
+    driver.beats.clear()
+    driver.configure(db=web("db", B, priority=60))
+    driver.configure(db=web("db", B, recovery=Recovery.RESTART, is_under_lease=False))
+    assert not driver.beats
+    driver.configure(db=web("db", B, is_under_lease=False))
+    assert [one.node for one in driver.beats] == [B]
+    driver.configure(web=web(priority=60))
+    assert [one.node for one in driver.beats] == [B]  # what it has heard is not repeated
+
+
+def test_a_difference_from_other_instances_is_not_relied_on() -> None:
+    driver = Driver(web(), web("db", B)).run(3)
+    moved = replace(driver.watched, instances={"web": web(node=C), "new": web("new", B)})
+    driver.tell(Configured(replace(moved, difference=Difference({}, ()))))
+    assert driver.core.instances["web"].facts.node == C
+    assert set(driver.core.instances) == {"web", "new"}
+
+
+def test_only_the_instances_of_the_difference_are_looked_at() -> None:
+    driver = Driver(web(), web("db", B), web("old", B)).run(3)
+    former = driver.watched.instances
+    instances = {"web": web(node=C), "db": web("db", C)}
+    difference = Difference(former, ["web", "old"])
+    driver.tell(Configured(replace(driver.watched, instances=instances, difference=difference)))
+    assert driver.core.instances["web"].facts.node == C
+    assert driver.core.instances["db"].facts.node == B
+    assert "old" not in driver.core.instances
 
 
 @pytest.mark.requirement("D6", "D7")
