@@ -1,8 +1,8 @@
-"""Questions to a computing side of the built-in allocator, which keeps the instances of earlier questions.
+"""Questions to a computing side of the built-in allocator, which keeps the nodes and instances of earlier questions.
 
 The message of a large cluster has megabytes, nearly all of which its predecessor had, too. So a question has only the
-instances that differ from those of the last one that was answered. Questions are numbered: a side that has not read
-that one, because it was started again or refused a message, says so and gets all instances.
+nodes and instances that differ from those of the last one that was answered. Questions are numbered: a side that has
+not read that one, because it was started again or refused a message, says so and gets all.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,11 +20,11 @@ class Question(msgspec.Struct):
     do: str
     """`answer`, `explain` or `survey`."""
     message: dict[str, Any]
-    """Without the instances that are the same as in the last question."""
+    """Without the instances that are the same as in the last question; such nodes are null."""
     options: Mapping[str, Any]
     number: int
     since: int
-    """The number of the question to which the instances are the differences; 0: they are all."""
+    """The number of the question to which the nodes and instances are the differences; 0: they are all."""
     gone: list[str]
     """Names of instances that no longer exist."""
     chosen: list[str] = []
@@ -43,8 +43,10 @@ class AllocationClient:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
+        self._told_nodes: Mapping[str, object] = {}
+        """The nodes of the last question that was answered; the same object has not changed."""
         self._told: Mapping[str, object] = {}
-        """The instances of the last question that was answered; the same object has not changed."""
+        """Its instances, likewise."""
         self._since = self._number = 0
 
     async def answer(self, message: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,14 +73,19 @@ class AllocationClient:
         chosen: list[str] | None = None,
     ) -> Any:
         instances: Mapping[str, object] = message["instances"]
+        nodes: Mapping[str, object] = message["nodes"]
         while True:
-            told = self._told if self._since else {}
+            told, told_nodes = (self._told, self._told_nodes) if self._since else ({}, {})
+            # All nodes keep their places: of two that are equally good, the order decides.
+            others = {
+                name: None if told_nodes.get(name) is one else one for name, one in nodes.items()
+            }
             changed = {name: one for name, one in instances.items() if told.get(name) is not one}
             gone = [name for name in told if name not in instances]
             self._number += 1
             question = Question(
                 do=do,
-                message={**message, "instances": changed},
+                message={**message, "nodes": others, "instances": changed},
                 options=options,
                 number=self._number,
                 since=self._since,
@@ -88,7 +95,8 @@ class AllocationClient:
             text = await self._exchange(msgspec.json.encode(question))
             answer = msgspec.json.decode(text, type=Answer)
             if not answer.is_lost:
-                self._told, self._since = instances, question.number
+                self._told, self._told_nodes = instances, nodes
+                self._since = question.number
                 return answer.found
             if not self._since:
                 raise EOFError  # it must know question 0

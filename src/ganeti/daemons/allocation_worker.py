@@ -21,7 +21,7 @@ from ganeti.daemons.allocation_client import Answer
 from ganeti.model.iallocator import FRAME_LENGTH_BYTES, YES, asks_monitoring
 from ganeti.placement.answers import Settings, answered, explanation, refusal, state_of
 from ganeti.placement.description import Cluster, Instance
-from ganeti.placement.load.message import read_changes
+from ganeti.placement.load.message import Known, read_changes
 from ganeti.placement.places import Excluded, Rules
 from ganeti.placement.state import KeptColumns, State
 from ganeti.placement.survey import impact, impacts, overview
@@ -43,10 +43,10 @@ class _Asked(msgspec.Struct):
 
 
 class Worker:
-    """Answers questions, and keeps the instances of the last one."""
+    """Answers questions, and keeps the nodes and instances of the last one."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Instance] = {}
+        self._known = Known()
         self._columns = KeptColumns()
         self._number = 0
 
@@ -65,12 +65,12 @@ class Worker:
         options, settings = asked.options, settings_of(asked.options)
         self._number = -1  # whatever happens while it reads
         if not asked.since:
-            self._known = {}
+            self._known = Known()
         try:
             cluster, request = read_changes(bytes(asked.message), self._known, asked.gone)
             self._number = asked.number
             if asks_monitoring(options):
-                cluster = _monitored(cluster, msgspec.json.decode(asked.message), options)
+                cluster = _monitored(cluster, self._known.addresses, options)
             state = state_of(cluster, settings, self._columns)
             if asked.do == "survey":
                 return surveyed(state, request)
@@ -104,7 +104,9 @@ def surveyed(state: State, request: Mapping[str, Any]) -> Any:
     return overview(state, wanted)
 
 
-def _monitored(cluster: Cluster, message: Mapping[str, Any], options: Mapping[str, Any]) -> Cluster:
+def _monitored(
+    cluster: Cluster, addresses: Mapping[str, str], options: Mapping[str, Any]
+) -> Cluster:
     """Return the cluster with the loads from monitoring, like `hail` with the same options (S181)."""
     from ganeti.cli.placement_input import monitored  # noqa: PLC0415 - most clusters do not ask
 
@@ -115,7 +117,7 @@ def _monitored(cluster: Cluster, message: Mapping[str, Any], options: Mapping[st
             mond_data=options.get("mond-data"),
             mond_xen=options.get("mond-xen") in YES,
             mond_required=options.get("exit-on-missing-mond-data") in YES,
-            addresses={name: node["primary_ip"] for name, node in message["nodes"].items()},
+            addresses={one.name: addresses[one.name] for one in cluster.nodes},
         ),
     )
 

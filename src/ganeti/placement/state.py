@@ -184,12 +184,9 @@ def _following(last: Rows, changed: list[int], cluster: Cluster, nodes: Sequence
     names += [""] * (len(given) - number)
     for row, one in zip(rows, others, strict=True):
         names[row] = one.name
-    columns = []
-    for column, values in zip((primary, secondary), _places(nodes, others), strict=True):
-        column = np.resize(column, len(given))
-        column[rows] = values
-        columns.append(column)
-    return Rows(names, last.columns.following(changed, given, cluster), *columns)
+    primary, secondary = np.resize(primary, len(given)), np.resize(secondary, len(given))
+    primary[rows], secondary[rows] = _places(nodes, others)
+    return Rows(names, last.columns.following(changed, given, cluster), primary, secondary)
 
 
 def _places(nodes: Sequence[str], given: Sequence[Instance]) -> tuple[Indices, Indices]:

@@ -17,7 +17,7 @@ Message = dict[str, Any]
 def message(
     cluster: Mapping[str, Any],
     groups: Mapping[str, Message],
-    nodes: Mapping[str, Message],
+    nodes: Mapping[str, object],
     instances: Mapping[str, object],
     request: Message,
 ) -> Message:

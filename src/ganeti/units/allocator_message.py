@@ -1,27 +1,26 @@
 """The allocator's message from the configuration and the reports of nodes (seed 004, S164-S167, X14)."""
 
 import asyncio
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from ganeti.base.errors import RpcError
-from ganeti.base.kept_results import KeptResults
-from ganeti.config.fill import filled_ipolicy, filled_ndparams, is_exclusive
+from ganeti.config.fill import filled_ipolicy, is_exclusive
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import storage_unit
-from ganeti.model.disk_templates import StorageUnit
-from ganeti.model.objects import Cluster, Node, NodeGroup
+from ganeti.model.objects import Cluster, NodeGroup
 from ganeti.model.params import IPOLICY_DEFAULTS
 from ganeti.protocols import iallocator
-from ganeti.rpc.procedures.host import NodeInfo
 from ganeti.units.instance_texts import InstanceTexts
 from ganeti.units.node_choice import minus_reserved
 from ganeti.units.node_data import NodeReports
+from ganeti.units.node_texts import Live, NodeFacts
 from ganeti.units.placements import Placement
 from ganeti.units.services import Services
 
 Message = dict[str, Any]
-"""Of its instances most are `msgspec.Raw`."""
+"""Its nodes and most of its instances are `msgspec.Raw`."""
 
 INSTANCES_AT_ONCE = 500
 """Messages about more instances than this are made in a thread, so that the event loop is not blocked."""
@@ -95,31 +94,24 @@ def _message(
             group.uuid: _group(cluster, group, ignore_policy=ignore_policy)
             for group in snapshot.groups.values()
         },
-        _nodes(known, template, texts, services.node_messages),
+        services.node_texts.of(snapshot, _nodes(known, template, texts)),
         instances,
         request,
     )
 
 
-def _nodes(
-    known: _Known, template: str, texts: InstanceTexts, kept: KeptResults[Node, Message]
-) -> dict[str, Message]:
-    """Return every node; a node without a report counts as offline."""
-    (snapshot, reports, taken, _pending), nodes = known, {}
+def _nodes(known: _Known, template: str, texts: InstanceTexts) -> Iterator[NodeFacts]:
+    """Yield every node; one without a report counts as offline."""
+    snapshot, reports, taken, _pending = known
     cluster, groups = snapshot.cluster, snapshot.groups
     unit = storage_unit(cluster, template)
-    configured = kept.of(snapshot.nodes, lambda _uuid, node: _node(snapshot, node), cluster, groups)
     exclusive = {uuid: is_exclusive(cluster, group) for uuid, group in groups.items()}
     for uuid, node in snapshot.nodes.items():
-        answer = reports.answers.get(node.uuid)
-        if node.offline or answer is None or isinstance(answer, RpcError):
-            live: Message = {"offline": True}
-        else:
+        answer, live = reports.answers.get(node.uuid), None
+        if not (node.offline or answer is None or isinstance(answer, RpcError)):
             info = minus_reserved(answer, reports.snapshot, node, taken) if taken else answer
-            live = _live(info, unit, exclusive=exclusive[node.group])
-        sums = {"i_pri_memory": texts.memory[uuid], "i_pri_up_memory": texts.up_memory[uuid]}
-        nodes[node.name] = {**configured[uuid], **sums, **live}
-    return nodes
+            live = Live.of(info, unit, exclusive=exclusive[node.group])
+        yield NodeFacts(node, texts.memory[uuid], texts.up_memory[uuid], live)
 
 
 def _group(cluster: Cluster, group: NodeGroup, *, ignore_policy: bool) -> Message:
@@ -132,41 +124,4 @@ def _group(cluster: Cluster, group: NodeGroup, *, ignore_policy: bool) -> Messag
         "networks": list(group.networks),
         "ipolicy": ipolicy,
         "tags": list(group.tags),
-    }
-
-
-def _node(snapshot: Snapshot, node: Node) -> dict[str, Any]:
-    """Return one node's configuration in the allocator's form (S167, X14)."""
-    ndparams = filled_ndparams(snapshot, node)
-    return {
-        "tags": list(node.tags),
-        "primary_ip": node.primary_ip,
-        "secondary_ip": node.secondary_ip,
-        "offline": node.offline,
-        "drained": node.drained,
-        "master_candidate": node.master_candidate,
-        "master_capable": node.master_capable,
-        "vm_capable": node.vm_capable,
-        "group": node.group,
-        "ndparams": {
-            key: ndparams[key] for key in ("spindle_count", "exclusive_storage", "oob_program")
-        },
-        "hv_state": {},
-        "disk_state": {},
-    }
-
-
-def _live(info: NodeInfo, unit: StorageUnit | None, *, exclusive: bool) -> dict[str, Any]:
-    """Return the live values of a node in the message; only nodes that answered have them."""
-    space = next((space for space in info.storage if space.unit == unit), None)
-    return {
-        "total_memory": info.memory_total,
-        "reserved_memory": info.memory_node,
-        "free_memory": info.memory_free,
-        "total_disk": space.total if space else 0,
-        "free_disk": space.free if space else 0,
-        "total_spindles": space.devices if space and exclusive else 0,
-        "free_spindles": space.free_devices if space and exclusive else 0,
-        "total_cpus": info.cpu_total,
-        "reserved_cpus": info.cpu_node,
     }

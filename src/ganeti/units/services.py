@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Protocol
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.ids import IdSource
-from ganeti.base.kept_results import KeptResults
 from ganeti.config.config import Config
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.fencing import PowerStatus
@@ -23,6 +22,7 @@ from ganeti.store.backends import ServerFault
 from ganeti.units.calls import Rpc
 from ganeti.units.instance_texts import KeptTexts
 from ganeti.units.node_data import NodeData
+from ganeti.units.node_texts import KeptNodeTexts
 from ganeti.units.placements import Placements
 
 
@@ -210,8 +210,7 @@ class Services:
     hook_reports: HookReports = field(default_factory=HookReports)
     """The reports about hooks that nodes attach to their answers."""
     instance_texts: KeptTexts = field(default_factory=KeptTexts)
-    node_messages: KeptResults[Node, dict[str, Any]] = field(default_factory=KeptResults)
-    """Nodes in the form of allocators, as they are configured."""
+    node_texts: KeptNodeTexts = field(default_factory=KeptNodeTexts)
     node_data: NodeData = field(default_factory=NodeData)
     built_in: BuiltInAllocator | None = None
     """None: every allocator is a program."""

@@ -1,4 +1,4 @@
-"""Questions that have only the instances that have changed, to a side that may be started again."""
+"""Questions that have only what has changed, to a side that may be started again."""
 
 import json
 from typing import Any
@@ -27,13 +27,21 @@ class Side:
         """The names of instances in each question."""
         return [set(one["message"]["instances"]) for one in self.asked]
 
+    def told_nodes(self) -> list[list[str]]:
+        """The names of nodes in each question that are not the same as before."""
+        return [
+            [name for name, node in one["message"]["nodes"].items() if node is not None]
+            for one in self.asked
+        ]
+
 
 def message() -> dict[str, Any]:
     found = clusters.message(clusters.cluster(4, 1), clusters.allocation("plain"))
-    instances = {
-        name: msgspec.Raw(msgspec.json.encode(one)) for name, one in found["instances"].items()
+    encoded = {
+        kind: {name: msgspec.Raw(msgspec.json.encode(one)) for name, one in found[kind].items()}
+        for kind in ("nodes", "instances")
     }
-    return {**found, "instances": instances}
+    return {**found, **encoded}
 
 
 def changed(one: object, **changes: Any) -> msgspec.Raw:
@@ -56,6 +64,27 @@ async def test_a_question_has_only_what_has_changed_since_the_last_one() -> None
     assert await client.answer(later, {}) == whole(later)
     assert side.told() == [set(given["instances"]), set(), {first, "new"}]
     assert side.asked[-1]["gone"] == [second]
+
+
+async def test_nodes_keep_their_places_and_only_the_changed_ones_are_told() -> None:
+    side, given = Side(), message()
+    client = AllocationClient(side.exchange)
+    await client.answer(given, {})
+    names = list(given["nodes"])
+    full = changed(given["nodes"][names[-1]], free_memory=0)
+    less = {**given, "nodes": {**given["nodes"], names[-1]: full}}
+    assert await client.answer(less, {}) == whole(less)
+    turned = {**less, "nodes": dict(reversed(less["nodes"].items()))}
+    assert await client.answer(turned, {}) == whole(turned)
+    used = {
+        node for one in given["instances"].values() for node in msgspec.json.decode(one)["nodes"]
+    }
+    unused = [name for name in names if name not in used]
+    kept = {name: one for name, one in less["nodes"].items() if name not in unused[:1]}
+    fewer = {**less, "nodes": {**kept, "new": given["nodes"][names[0]]}}
+    assert await client.answer(fewer, {}) == whole(fewer)
+    assert await client.answer(less, {}) == whole(less)
+    assert side.told_nodes() == [names, [names[-1]], [], ["new"], unused[:1]]
 
 
 async def test_a_side_that_was_started_again_gets_everything() -> None:

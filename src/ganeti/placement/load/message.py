@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -10,6 +11,8 @@ from ganeti.base.errors import InputError
 from ganeti.placement.description import Cluster, Group, Instance, Node
 from ganeti.placement.load.text import DEFAULT_POLICY
 from ganeti.placement.policy_form import AllocationPolicy, checked_policy
+
+T = TypeVar("T")
 
 _STATUS = {"up": "running", "down": "ADMIN_down", "offline": "ADMIN_offline"}
 
@@ -87,6 +90,7 @@ class _Node(msgspec.Struct, gc=False):
     free_spindles: Number = 0
     tags: tuple[str, ...] = ()
     ndparams: _NodeParameters = _NodeParameters()
+    primary_ip: str | None = None
 
     def described(self, name: str) -> Node:
         why = next(
@@ -148,6 +152,26 @@ class _Message(msgspec.Struct):
     cluster_tags: tuple[str, ...] = ()
 
 
+class _Changes(msgspec.Struct):
+    """A message whose instances are the new and changed ones, and whose nodes are null if they are the same."""
+
+    request: dict[str, Any]
+    nodegroups: dict[str, _Group]
+    nodes: dict[str, _Node | None]
+    instances: dict[str, Wanted]
+    cluster_tags: tuple[str, ...] = ()
+
+
+@dataclass
+class Known:
+    """The nodes and instances of the last message."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
+    """The primary addresses of nodes, by name."""
+    instances: dict[str, Instance] = field(default_factory=dict)
+
+
 _FORM = "an allocator's message is a JSON object with nodegroups, nodes, instances and request"
 
 
@@ -158,30 +182,42 @@ def read(
 
     Scripts match the first words of these errors, so those words are upstream's.
     """
-    parsed = _parsed(message, source)
+    parsed = _parsed(message, source, _Message)
+    nodes = [one.described(name) for name, one in parsed.nodes.items()]
     instances = [_on_nodes(name, one) for name, one in parsed.instances.items()]
-    return _cluster(parsed, instances), parsed.request
+    return _cluster(parsed, nodes, instances), parsed.request
 
 
 def read_changes(
-    message: bytes, known: dict[str, Instance], gone: Iterable[str]
+    message: bytes, known: Known, gone: Iterable[str]
 ) -> tuple[Cluster, dict[str, Any]]:
-    """Read a message that has only new and changed instances; `known` has those of the last one, and is changed.
+    """Read a message that has only what is new and changed; `known` has that of the last one, and is changed.
 
-    InputError: `known` is then of no use.
+    `gone` are the instances that it has no more. InputError: `known` is then of no use.
     """
-    parsed = _parsed(message, "message")
+    parsed = _parsed(message, "message", _Changes)
+    instances = known.instances
     for name in gone:
-        known.pop(name, None)
-    known.update((name, _on_nodes(name, one)) for name, one in parsed.instances.items())
-    return _cluster(parsed, list(known.values())), parsed.request
+        instances.pop(name, None)
+    instances.update((name, _on_nodes(name, one)) for name, one in parsed.instances.items())
+    try:
+        known.nodes = {
+            name: known.nodes[name] if one is None else one.described(name)
+            for name, one in parsed.nodes.items()
+        }
+    except KeyError as err:
+        raise InputError("is not known", f"nodes[{err.args[0]}]") from None
+    known.addresses.update(
+        (name, one.primary_ip or "") for name, one in parsed.nodes.items() if one is not None
+    )
+    return _cluster(parsed, list(known.nodes.values()), list(instances.values())), parsed.request
 
 
-def _parsed(message: bytes | Mapping[str, Any], source: str) -> _Message:
+def _parsed(message: bytes | Mapping[str, Any], source: str, form: type[T]) -> T:
     try:
         if isinstance(message, bytes):
-            return msgspec.json.decode(message, type=_Message)
-        return msgspec.convert(message, _Message)
+            return msgspec.json.decode(message, type=form)
+        return msgspec.convert(message, form)
     except msgspec.ValidationError as err:
         raise InputError(
             f"invalid iallocator message: {_wrong(err)}, in {source}; {_FORM}"
@@ -193,10 +229,12 @@ def _parsed(message: bytes | Mapping[str, Any], source: str) -> _Message:
         ) from err
 
 
-def _cluster(parsed: _Message, instances: Sequence[Instance]) -> Cluster:
+def _cluster(
+    parsed: _Message | _Changes, nodes: Sequence[Node], instances: Sequence[Instance]
+) -> Cluster:
     return Cluster(
         groups=[one.described(uuid) for uuid, one in parsed.nodegroups.items()],
-        nodes=[one.described(name) for name, one in parsed.nodes.items()],
+        nodes=nodes,
         instances=instances,
         tags=parsed.cluster_tags,
         policy=DEFAULT_POLICY,  # upstream's tools do not read the cluster's policy here either
