@@ -46,10 +46,10 @@ class Watching:
         nodes = self._nodes(snapshot, has_lease=has_lease)
         instances, difference = self._facts(snapshot)
         master = snapshot.cluster.master_node
-        if former is not None and (nodes, instances, master) == (
-            former.nodes,
-            former.instances,
-            former.master,
+        if (
+            former is not None
+            and not difference.changed
+            and (nodes, master) == (former.nodes, former.master)
         ):
             return former
         self._last = Watched(nodes, instances, master, difference=difference)

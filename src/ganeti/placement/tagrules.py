@@ -30,7 +30,9 @@ class TagRules:
         self._exclusion = (*_suffixes(tags, EXCLUSION), *exclusion)
         self._desired = _suffixes(tags, DESIRED)
         self._names = _known(
-            _under(one.tags, self._exclusion) for one in instances if one.tags and self._exclusion
+            _under(one.tags, self._exclusion)
+            for one in (instances if self._exclusion else ())
+            if one.tags
         )
         self._places = _known(_under(one.tags, _suffixes(tags, LOCATION)) for one in nodes)
         self.location = _matrix(self._places, [one.tags for one in nodes]).T

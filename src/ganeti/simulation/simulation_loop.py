@@ -132,11 +132,12 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """Call back until the loop is stopped; `run_forever` expects one turn, and makes no difference."""
-        soon = self._soon
+        soon, timers = self._soon, self._timers
         while not self._is_stopping:
             if not soon:
                 self._jump()
-            self._wake()
+            if timers and timers[0][0] <= self.now:
+                self._wake()
             for _ in range(len(soon)):
                 call = soon.popleft()
                 callback, call.callback = call.callback, None
@@ -167,11 +168,14 @@ class SimulationLoop(asyncio.BaseEventLoop):
     def _jump(self) -> None:
         """Let the next timer be due."""
         timers = self._timers
-        while timers and timers[0][2].cancelled():
-            self._cancelled -= isinstance(heappop(timers)[2], _Call)
-        if not timers:
-            raise RuntimeError("the simulation waits for something that never happens")
-        self.now = max(self.now, timers[0][0])
+        while timers:
+            when, _number, due = timers[0]
+            if not due.cancelled():
+                self.now = max(self.now, when)
+                return
+            heappop(timers)
+            self._cancelled -= isinstance(due, _Call)
+        raise RuntimeError("the simulation waits for something that never happens")
 
     def close(self) -> None:
         super().close()
