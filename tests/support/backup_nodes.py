@@ -107,6 +107,7 @@ class BackupNode(ExportNode):
             stored=MIB,
             disks=[PointDisk(disk=disk, size=size) for disk, (_, _, size) in images.items()],
             key_id=args.keys.current,
+            schedule=args.schedule,
         )
         contents = {disk: content for disk, (content, _, _) in images.items()}
         parents = {disk: parent for disk, (_, parent, _) in images.items()}

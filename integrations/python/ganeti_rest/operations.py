@@ -1794,6 +1794,7 @@ class Operations(abc.ABC):
         full: bool | None = None,
         encrypt: bool | None = None,
         bandwidth: int | None = None,
+        schedule: str | None = None,
         dry_run: bool | None = None,
         reason: str | None = None,
         idempotency_key: str | None = None,
@@ -1826,6 +1827,7 @@ class Operations(abc.ABC):
                     "full": full,
                     "encrypt": encrypt,
                     "bandwidth": bandwidth,
+                    "schedule": schedule,
                 }
             ),
             key=idempotency_key,
@@ -2017,6 +2019,7 @@ class Operations(abc.ABC):
         keep_weekly: int | None = None,
         keep_monthly: int | None = None,
         keep_yearly: int | None = None,
+        schedule: str | None = None,
         dry_run: bool | None = None,
         reason: str | None = None,
         idempotency_key: str | None = None,
@@ -2034,6 +2037,7 @@ class Operations(abc.ABC):
             keep_weekly: keep the last backup of N weeks
             keep_monthly: keep the last backup of N months
             keep_yearly: keep the last backup of N years
+            schedule: apply the rules also to the backups that this schedule has left on other nodes or in other directories
             dry_run: check only, and change nothing
             reason: reason, stored with the job
         """
@@ -2055,6 +2059,7 @@ class Operations(abc.ABC):
                     "keep_weekly": keep_weekly,
                     "keep_monthly": keep_monthly,
                     "keep_yearly": keep_yearly,
+                    "schedule": schedule,
                 }
             ),
             key=idempotency_key,

@@ -111,9 +111,8 @@ def schedule(args: argparse.Namespace) -> int:
     also outside of the window.
 
     The backups are those of 'gnt-backup save': in --target on --node, by default in /srv/ganeti/backup on the primary
-    node of each instance. After a move, the backups on the former node stay there until 'gnt-backup prune' removes
-    them. The --keep options are those of 'gnt-backup prune', which runs after each backup. Without them, all
-    backups stay.
+    node of each instance. The --keep options are those of 'gnt-backup prune', which runs after each backup; they also apply
+    to the backups that the schedule has made on former nodes of an instance. Without them, all backups stay.
 
     The backups are encrypted if --encrypt says so, by default if the cluster encrypts its backups ('gnt-backup key').
 

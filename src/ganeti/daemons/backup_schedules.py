@@ -207,14 +207,16 @@ def ops_of(snapshot: Snapshot, start: Start, now_ns: int) -> list[OpCode]:
         "priority": LOW,
         "reason": [(SOURCE, why, now_ns)],
     }
-    save = OpBackupSave(**common, bandwidth=schedule.bandwidth, encrypt=schedule.encrypt)
+    save = OpBackupSave(
+        **common, bandwidth=schedule.bandwidth, encrypt=schedule.encrypt, schedule=schedule.uuid
+    )
     ops: list[OpCode] = [save]
     if start.run.drills:
         expect: dict[str, Any] = {"expect": schedule.drill_expect} if schedule.drill_expect else {}
         is_plain = schedule.encrypt is False
         ops.append(OpBackupDrill(**common, **expect, allow_unencrypted=is_plain))
     if rules := rules_of(schedule):
-        ops.append(OpBackupPrune(**common, **rules))
+        ops.append(OpBackupPrune(**common, **rules, schedule=schedule.uuid))
     return ops
 
 

@@ -75,6 +75,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     """The instance, as in the `config.ini` of an export, without secrets; encrypted in an encrypted backup."""
     merging: Merge | None = None
+    schedule: str = ""
+    """UUID of the schedule that made it; '': none did."""
     key_id: str = ""
     """The backup key (`backup_encryption`); '': the backup is not encrypted."""
     seal: str = ""
@@ -132,6 +134,8 @@ def _check(found: Manifest, file: str) -> None:
     host_name(found.instance, "instance")
     if check_point(found.point) + SUFFIX != file:
         raise InputError(f"is {found.point}, which is not that of the file", "point")
+    if found.schedule and not is_uuid(found.schedule):
+        raise InputError("is not a UUID", "schedule")
     if found.parent:
         check_point(found.parent, "parent")
     if not 0 < found.number < 1 << 53 or not 0 <= found.time < 1 << 40:

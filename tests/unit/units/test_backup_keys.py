@@ -209,6 +209,13 @@ async def test_node_gets_keys_for_the_one_instance(master: Master) -> None:
         if isinstance(found, BackupKeys)
     ]  # fmt: skip
     assert any(one.current == name for one in given)
+    assert not any(one.is_required for one in given)
+    master.rpc.reset()
+    succeeded(await master.run(save(encrypt=True)))
+    # Sums of a plain backup in place of the encrypted one would hide changes.
+    sums = [call.args.point for call in master.rpc.calls if getattr(getattr(call.args, "point", None), "sums", False)]  # fmt: skip
+    assert sums
+    assert all(one.keys.is_required for one in sums)
     for one in given:
         assert secret.hex() not in one.keys.values()
         assert set(one.keys.values()) <= {expected}

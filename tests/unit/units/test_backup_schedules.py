@@ -217,6 +217,7 @@ async def test_jobs_begin_when_they_are_due_and_prune_afterwards(
     save, prune = (state.op for state in view.ops)
     assert isinstance(save, OpBackupSave)
     assert isinstance(prune, OpBackupPrune)
+    assert save.schedule == prune.schedule != ""
     assert (save.bandwidth, prune.keep_last, save.priority) == (50, 2, 10)
     assert save.reason[-1][:2] == (SOURCE, "schedule s of local")
     assert len(audit.records) == 5

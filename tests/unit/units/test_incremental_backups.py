@@ -219,6 +219,52 @@ async def test_full_backup_that_does_not_fit_is_refused(master: Master) -> None:
     assert "768 MiB" in text
 
 
+SCHEDULE = "33333333-0000-4000-8000-000000000000"
+
+
+async def test_prune_of_a_schedule_includes_its_backups_on_former_nodes(
+    master: Master, world: World
+) -> None:
+    await with_data(master)
+
+    async def saved(number: int, **fields: Any) -> str:
+        node = f"node{number}.example.com"
+        return str(succeeded(await master.run(save(node=node, **fields)))["point"])
+
+    by_hand = await saved(2)
+    first = [await saved(2, schedule=SCHEDULE) for _ in range(2)]
+    of_other = await saved(3, schedule=SCHEDULE.replace("3", "4"))
+    target = "/srv/other"
+    now = [await saved(3, target=target, schedule=SCHEDULE) for _ in range(2)]
+
+    def prune(keep: int, **fields: Any) -> OpBackupPrune:
+        given = {"node": "node3.example.com", "target": target, "schedule": SCHEDULE}
+        return OpBackupPrune(instance_name=NAME, keep_last=keep, **{**given, **fields})
+
+    decided = succeeded(await master.run(prune(3)))
+    assert decided["removed"] == [f"{first[0]} in node2.example.com:{TARGET}"]
+    assert [one.info.point for one in backups(world)] == [by_hand, first[1]]
+    # A silent former node is not an error: its backups are found by a later prune.
+    master.rpc.fail(1, Fault.REFUSED)
+    view = await master.run(prune(2))
+    succeeded(view)
+    assert "remain until the next prune" in said(view)
+    assert len(backups(world)) == 2
+    handlers = master.rpc.nodes.pop("node2.example.com")
+    succeeded(await master.run(prune(2)))
+    master.rpc.nodes["node2.example.com"] = handlers
+    # Without the schedule, only the named directory counts.
+    assert succeeded(await master.run(prune(1, schedule=None)))["removed"] == now[:1]
+    succeeded(await master.run(prune(1)))
+    assert [one.info.point for one in backups(world)] == [by_hand]
+    assert [one.info.point for one in backups(world, 3)] == [of_other]
+    assert [one.info.point for one in backups(world, 3, target)] == now[1:]
+    _name, (text, _code) = failed(await master.run(prune(1, schedule="nightly")))
+    assert "there is no schedule" in text
+    _name, (text, _code) = failed(await master.run(save(schedule="nightly")))
+    assert "UUID of a schedule" in text
+
+
 async def test_prune_removes_what_no_rule_keeps(master: Master) -> None:
     await with_data(master)
     names = [succeeded(await master.run(save()))["point"] for _ in range(4)]

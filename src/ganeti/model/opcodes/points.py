@@ -42,6 +42,9 @@ class OpBackupSave(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_SAVE"):
         "limit of the transferred data in MiB/s; 0 (the default): none", metavar="MIB"
     )] = 0  # fmt: skip
 
+    schedule: Annotated[str | None, RefersTo.NOTHING] = None
+    """UUID of the schedule that makes the backup, for its prunes."""
+
     no_loss: ClassVar[str] = "reads the disks"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("POST", _PATH, (DRY_RUN,), summary="Add a backup of an instance", name="instances_name_backups"),
@@ -138,6 +141,10 @@ class OpBackupPrune(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_PRUNE")
     keep_weekly: Annotated[int, Field("keep the last backup of N weeks", metavar="N")] = 0
     keep_monthly: Annotated[int, Field("keep the last backup of N months", metavar="N")] = 0
     keep_yearly: Annotated[int, Field("keep the last backup of N years", metavar="N")] = 0
+    schedule: Annotated[str | None, Field(
+        "apply the rules also to the backups that this schedule has left on other nodes or in other directories",
+        metavar="SCHEDULE"
+    ), RefersTo.CLUSTER] = None  # fmt: skip
 
     no_loss: ClassVar[str] = "removes only the backups that no rule of the request keeps"
     rest: ClassVar[tuple[Rest, ...]] = (
@@ -156,6 +163,9 @@ class OpBackupPrune(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_PRUNE")
         Each rule keeps the last backup of so many hours, days, weeks, months or years that have one, counted in UTC;
         --keep-last keeps the newest. At least one rule is required. The newest backup is always kept, and so is the
         newest one that a check or a drill has proved to be good. --dry-run only shows the decision.
+
+        With --schedule, the rules apply to all these backups and those that the schedule has made elsewhere, for example
+        on the former node of an instance that has moved. A schedule does so itself.
 
         Blocks that later backups need are merged into these before a backup is removed. An interrupted prune loses
         nothing: the next change of these backups completes it.

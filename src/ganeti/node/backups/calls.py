@@ -126,6 +126,7 @@ class _Backups:
             consistency=args.consistency,
             disks=images,
             description=args.description,
+            schedule=args.schedule,
         )
         with self._entered(args) as directory, directory.locked():
             return _info(args.target, directory.commit(manifest))
@@ -197,5 +198,6 @@ def _info(target: str, point: Manifest) -> PointInfo:
         consistency=point.consistency,
         stored=sum(one.length for one in point.disks),
         disks=[PointDisk(disk=one.disk, size=one.size) for one in point.disks],
+        schedule=point.schedule,
         key_id=point.key_id,
     )

@@ -73,6 +73,7 @@ _FIELDS: tuple[Field[BackupRow], ...] = (
     _field("disk_size", "DiskSize", _SIZE, "Size of the disks together",
         lambda p: None if p.problem else sum(one.size for one in p.disks) // MIB),
     _field("stored", "Stored", _SIZE, "Size of its own images", lambda p: None if p.problem else p.stored // MIB),
+    _field("schedule", "Schedule", _TEXT, "UUID of the schedule that made it", lambda p: p.schedule or None),
     _field("key", "Key", _TEXT, "Id of the backup key that encrypts it", lambda p: p.key_id or None),
     _field("proof", "Proof", _TEXT,
         "What its check and its drill have shown: good, failed or unproven",

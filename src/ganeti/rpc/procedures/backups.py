@@ -29,6 +29,8 @@ class PointInfo(Message, frozen=True, kw_only=True):
     disks: list[PointDisk] = []
     proof: Judgement = Judgement()
     problem: str = ""
+    schedule: str = ""
+    """UUID of the schedule that made it; '': none did, or an older version."""
     key_id: str = ""
     """The backup key, as the manifest says; '': not encrypted."""
 
@@ -80,6 +82,7 @@ class CommitPoint(NewPoint, frozen=True, kw_only=True):
     parent: str
     consistency: Consistency
     description: str
+    schedule: str = ""
 
 
 class PointOf(BackupsOf, frozen=True, kw_only=True):

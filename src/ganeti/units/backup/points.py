@@ -1,14 +1,14 @@
 """The directories with an instance's incremental backups: found, checked, pruned."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from msgspec import structs
 
 from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, RpcError
-from ganeti.base.identifiers import is_absolute_path
-from ganeti.config.resolve import resolve_node
+from ganeti.base.identifiers import is_absolute_path, is_uuid
+from ganeti.config.resolve import resolve_node, resolve_schedule
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.model.names import ProofState
@@ -131,11 +131,33 @@ class OnPlace(OnName[OpT, Place]):
         return await only_place(ctx, self.op, self.name)
 
 
-class LUBackupPrune(OnPlace[OpBackupPrune]):
+@dataclass(frozen=True)
+class PrunePlan:
+    """The directory, and others with backups of the same schedule."""
+
+    place: Place
+    former: list[Place]
+
+    @property
+    def usable(self) -> dict[str, tuple[Place, PointInfo]]:
+        """Return the backups to decide about, in the order of their making, by words that name each of them."""
+        own = {one.point: (self.place, one) for one in self.place.points if not one.problem}
+        if not self.former:
+            return own
+        others = {
+            f"{one.point} in {place.words}": (place, one)
+            for place in self.former
+            for one in place.points
+        }
+        return dict(sorted({**others, **own}.items(), key=lambda item: item[1][1].time))
+
+
+class LUBackupPrune(OnName[OpBackupPrune, PrunePlan]):
     """Remove the backups that no rule keeps."""
 
     def check_arguments(self) -> None:
         super().check_arguments()
+        check_place(self.op)
         rules = structs.asdict(self.op)
         numbers = {name: value for name, value in rules.items() if name.startswith("keep_")}
         for name, value in numbers.items():
@@ -144,8 +166,25 @@ class LUBackupPrune(OnPlace[OpBackupPrune]):
         if not any(numbers.values()):
             raise InputError("pass at least one rule, for example --keep-daily=7", "keep_last")
 
-    def _decided(self, snapshot: Snapshot, place: Place) -> dict[str, Any]:
-        op = self.op
+    async def check_prereq(self, ctx: UnitContext) -> PrunePlan:
+        self.check_uuid(ctx.snapshot)
+        place = await only_place(ctx, self.op, self.name)
+        return PrunePlan(place, await self._former(ctx, place) if self.op.schedule else [])
+
+    async def _former(self, ctx: UnitContext, place: Place) -> list[Place]:
+        """Return the other directories with backups of the schedule, with these backups only."""
+        given, found = str(self.op.schedule), list[Place]()
+        # A schedule that was removed meanwhile still has its UUID in the manifests.
+        uuid = given if is_uuid(given) else resolve_schedule(ctx.snapshot, given).uuid
+        anywhere = structs.replace(self.op, node=None, target=None)
+        for one in await places(ctx, anywhere, self.name):
+            points = [it for it in one.points if it.schedule == uuid and not it.problem]
+            if points and (one.node.uuid, one.target) != (place.node.uuid, place.target):
+                found.append(replace(one, points=points))
+        return found
+
+    def _decided(self, snapshot: Snapshot, plan: PrunePlan) -> dict[str, Any]:
+        op, usable = self.op, plan.usable
         rules = Retention(
             last=op.keep_last,
             hourly=op.keep_hourly,
@@ -154,33 +193,46 @@ class LUBackupPrune(OnPlace[OpBackupPrune]):
             monthly=op.keep_monthly,
             yearly=op.keep_yearly,
         )
-        usable = [(one.point, one.time) for one in place.points if not one.problem]
-        good = [one.point for one in place.points if one.proof.state is ProofState.GOOD]
-        reasons = dict(kept(usable, rules, good))
-        for name in sorted(_being_restored(snapshot, place.instance) & {one for one, _ in usable}):
-            reasons[name] = [*reasons.get(name, []), "being restored"]
+        good = [words for words, (_, one) in usable.items() if one.proof.state is ProofState.GOOD]
+        times = [(words, one.time) for words, (_, one) in usable.items()]
+        reasons = dict(kept(times, rules, good))
+        restored = _being_restored(snapshot, plan.place.instance)
+        for words in sorted(words for words, (_, one) in usable.items() if one.point in restored):
+            reasons[words] = [*reasons.get(words, []), "being restored"]
         return {
-            "kept": [{"point": name, "why": why} for name, why in reasons.items()],
-            "removed": [name for name, _ in usable if name not in reasons],
+            "kept": [{"point": words, "why": why} for words, why in reasons.items()],
+            "removed": [words for words in usable if words not in reasons],
         }
 
-    def dry_run_result(self, ctx: UnitContext, plan: Place) -> Any:
+    def dry_run_result(self, ctx: UnitContext, plan: PrunePlan) -> Any:
         return self._decided(ctx.snapshot, plan)
 
-    async def execute(self, ctx: UnitContext, plan: Place) -> Outcome:
-        decided = self._decided(ctx.snapshot, plan)
-        names = decided["removed"]
-        if names:
-            ctx.step(f"removing {len(names)} backups of {plan.instance} in {plan.words}")
-            args = PrunePoints(
-                target=plan.target,
-                instance_name=plan.instance,
-                keys=keys_for(ctx.snapshot, plan.instance),
-                points=names,
-            )
-            async with showing(ctx, plan.node, "backups"):
-                await ctx.call(plan.node, BACKUP_PRUNE, args)
+    async def execute(self, ctx: UnitContext, plan: PrunePlan) -> Outcome:
+        decided, usable = self._decided(ctx.snapshot, plan), plan.usable
+        removed = [usable[words] for words in decided["removed"]]
+        for place in (plan.place, *plan.former):
+            names = [one.point for where, one in removed if where is place]
+            if not names:
+                continue
+            try:
+                await self._prune(ctx, place, names)
+            except RpcError as err:
+                if place is plan.place:
+                    raise
+                ctx.warn(f"{err}; older backups in {place.words} remain until the next prune")
         return Outcome(decided)
+
+    @staticmethod
+    async def _prune(ctx: UnitContext, place: Place, names: list[str]) -> None:
+        ctx.step(f"removing {len(names)} backups of {place.instance} in {place.words}")
+        args = PrunePoints(
+            target=place.target,
+            instance_name=place.instance,
+            keys=keys_for(ctx.snapshot, place.instance),
+            points=names,
+        )
+        async with showing(ctx, place.node, "backups"):
+            await ctx.call(place.node, BACKUP_PRUNE, args)
 
 
 def _being_restored(snapshot: Snapshot, name: str) -> set[str]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.identifiers import is_uuid
 from ganeti.config.fill import filled_beparams, instance_spec
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
@@ -73,6 +74,8 @@ class LUBackupSave(InstanceUnit[OpBackupSave, SavePlan]):
     def check_arguments(self) -> None:
         check_place(self.op)
         check_bandwidth(self.op.bandwidth)
+        if self.op.schedule is not None and not is_uuid(self.op.schedule):
+            raise InputError("is not the UUID of a schedule", "schedule")
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         return [
@@ -140,7 +143,7 @@ class LUBackupSave(InstanceUnit[OpBackupSave, SavePlan]):
         full = self.op.full or self._is_other_key(ctx, plan, begun.last)
         self._check_space(plan, begun, full=full)
         point, rate = _point_name(ctx.now, place.points), self.op.bandwidth * MIB
-        saving = _Saving(ctx, plan, begun.last, point, full, rate)
+        saving = _Saving(ctx, plan, begun.last, point, full, rate, self.op.schedule or "")
         info = await saving.run()
         ctx.info(f"backup {info.point}: {info.stored // MIB} MiB in {place.words}")
         return Outcome(
@@ -198,6 +201,7 @@ class _Saving:
     full: bool
     rate: int
     """Limit in bytes a second; 0: none."""
+    schedule: str
     has_base: bool = False
     moment: MomentBegun | None = None
 
@@ -300,7 +304,8 @@ class _Saving:
             size=disk.size * MIB,
             parent=parent,
             sums=sums,
-            keys=self.plan.keys,
+            # Sums of a plain backup that was put in this place would hide changes.
+            keys=replace(self.plan.keys, is_required=sums and bool(self.plan.keys.current)),
         )
 
     def _load(
@@ -331,6 +336,7 @@ class _Saving:
             point=self.point,
             disks=uuids,
             instance_uuid=instance.uuid,
+            schedule=self.schedule,
             time=ctx.now,
             parent=self.last.point if self.last else "",
             consistency=self.moment.consistency if self.moment else Consistency.DOWN,

@@ -410,6 +410,7 @@ def test_hostile_manifests_are_errors(store: BackupStore) -> None:
         {"disks": [{**image, "tags": image["tags"][2:]}]},
         {"disks": [{**image, "tags": "q" * len(image["tags"])}]},
         {"seal": "ü"},
+        {"schedule": "../x"},
         {"description": "zz"},
     ):
         (store.path / f"{point}.json").write_text(json.dumps({**good, **fields}))
