@@ -1,8 +1,11 @@
 """A real guest whose disk moves to another file while it writes: no write is lost, whoever dies at which step."""
 
 import asyncio
+import contextlib
 import os
 import signal
+import socket
+import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +16,8 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.mirror import free_port
+from ganeti.model.disk_templates import DISK_TEMPLATES, RBD
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.rpc.procedures.disk_moves import DiskMoveStatus
 from tests.support.killed_daemons import Daemons, DyingMonitor, Kill, each, numbered
@@ -35,25 +40,44 @@ pytestmark = [
 ]
 
 
+@dataclass(frozen=True)
+class Image:
+    """A disk that QEMU opens at a server, in place of an image of Ceph; the server keeps it in a file."""
+
+    file: Path
+    port: int
+
+
+Place = Path | Image
+
+
+def file_of(place: Place) -> Path:
+    return place.file if isinstance(place, Image) else place
+
+
 @dataclass
 class Move:
-    """The move of the instance's disk from one file to another; its token."""
+    """The move of the instance's disk from one file or image to another; its token."""
 
     instance: InstanceSpec
-    old: Path
-    new: Path
+    old: Place
+    new: Place
     token: str = "t1"
     bandwidth_mib_s: int = 0
 
     @property
     def disk(self) -> DiskSpec:
-        return replace(self.instance.disks[0], logical_id=("file", str(self.new)))
+        disk = self.instance.disks[0]
+        if isinstance(self.new, Image):
+            params = {"pool": "rbd", "access": "userspace"}
+            return replace(disk, template="rbd", logical_id=("rbd", "image"), params=params)
+        return replace(disk, template="file", logical_id=("file", str(self.new)), params={})
 
     async def begin(self, node: Node) -> None:
         await node.driver.disk_moves.begin(
             self.instance,
             [self.disk],
-            [str(self.new)],
+            ["rbd:rbd/image" if isinstance(self.new, Image) else str(self.new)],
             token=self.token,
             bandwidth_mib_s=self.bandwidth_mib_s,
         )
@@ -84,30 +108,76 @@ class Move:
         instance = replace(self.instance, disks=(self.disk,))
         return Move(instance, self.new, self.old, token)
 
-    def uses(self, node: Node) -> set[Path]:
+    def uses(self, node: Node) -> set[Place]:
         """Which of the two QEMU has open."""
         files = set(open_files(node.record(self.instance).pid))
-        return {path for path in (self.old, self.new) if str(path) in files}
+        return {
+            place
+            for place in (self.old, self.new)
+            if (is_connected(place) if isinstance(place, Image) else str(place) in files)
+        }
 
 
-def holds_all(disk: Path, shown: list[int]) -> bool:
+def is_connected(image: Image) -> bool:
+    """Whether a client has a connection to the server of an image."""
+    established, server = "01", f"0100007F:{image.port:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any((row[2], row[3]) == (server, established) for row in rows)
+
+
+@pytest.fixture
+def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Image]:
+    """An image at a server: QEMU of this host has no driver of Ceph, so it gets that of another protocol."""
+    made = Image(make_disk(tmp_path / "image"), free_port("127.0.0.1"))
+    server = {"type": "inet", "host": "127.0.0.1", "port": str(made.port)}
+    remote: Any = lambda _path: {"driver": "nbd", "server": server}  # noqa: E731
+    monkeypatch.setitem(DISK_TEMPLATES, "rbd", replace(RBD, remote=remote))
+    words = ["qemu-nbd", "--format=raw", "--persistent", "--shared=4", "--bind=127.0.0.1"]
+    with subprocess.Popen([*words, f"--port={made.port}", str(made.file)]) as process:
+        wait_until_listening(made.port)
+        try:
+            yield made
+        finally:
+            process.terminate()
+
+
+def wait_until_listening(port: int) -> None:
+    deadline = time.monotonic() + 20 * patience()
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"nothing listens on port {port}")
+
+
+def holds_all(disk: Place, shown: list[int]) -> bool:
     """Whether every heartbeat that the console has shown is on the disk, in one row without a hole."""
-    written = sorted(disk_heartbeats(disk))
+    written = sorted(disk_heartbeats(file_of(disk)))
     return are_consecutive(written) and set(shown) <= set(written)
 
 
-async def booted(node: Node, guest: Path, disk: Path, tmp_path: Path, **hvparams: Any) -> Move:
+async def booted(node: Node, guest: Path, disk: Path, new: Place, **hvparams: Any) -> Move:
     instance = tiny_instance(guest, **hvparams)
     install(guest, disk, instance.name)
     await boot(node, instance, disk)
     await node.beats(instance)
-    return Move(instance, disk, make_disk(tmp_path / "new"))
+    return Move(instance, disk, new)
 
 
 async def test_a_guest_changes_its_disk_there_and_back_without_a_missing_write(
     node: Node, guest: Path, disk: Path, tmp_path: Path
 ) -> None:
-    move = await booted(node, guest, disk, tmp_path)
+    await check_there_and_back(node, await booted(node, guest, disk, make_disk(tmp_path / "new")))
+
+
+async def test_a_guest_changes_to_an_image_of_ceph_and_back_without_a_missing_write(
+    node: Node, guest: Path, disk: Path, image: Image
+) -> None:
+    await check_there_and_back(node, await booted(node, guest, disk, image))
+
+
+async def check_there_and_back(node: Node, move: Move) -> None:
+    disk = file_of(move.old)
     await move.begin(node)
     await move.in_step(node)
     assert move.uses(node) == {disk, move.new}
@@ -130,7 +200,7 @@ async def test_a_guest_changes_its_disk_there_and_back_without_a_missing_write(
     assert are_consecutive(shown), shown
     await node.driver.stop(move.instance, 60)
     assert holds_all(move.new, shown)
-    assert set(disk_heartbeats(move.new).values()) == {1}  # one boot all the time
+    assert set(disk_heartbeats(file_of(move.new)).values()) == {1}  # one boot all the time
 
 
 @pytest.mark.parametrize(
@@ -144,7 +214,7 @@ async def test_a_guest_changes_its_disk_there_and_back_without_a_missing_write(
 async def test_a_confined_guest_and_one_with_other_devices_change_their_disks(
     node: Node, guest: Path, disk: Path, tmp_path: Path, hvparams: dict[str, Any]
 ) -> None:
-    move = await booted(node, guest, disk, tmp_path, **hvparams)
+    move = await booted(node, guest, disk, make_disk(tmp_path / "new"), **hvparams)
     await move.whole(node)
     assert move.uses(node) == {move.new}
     await node.beats(move.instance)
@@ -156,7 +226,7 @@ async def test_a_confined_guest_and_one_with_other_devices_change_their_disks(
 async def test_a_move_that_is_ended_before_the_switch_leaves_the_old_disk_in_use(
     node: Node, guest: Path, disk: Path, tmp_path: Path
 ) -> None:
-    move = await booted(node, guest, disk, tmp_path)
+    move = await booted(node, guest, disk, make_disk(tmp_path / "new"))
     with disk.open("r+b") as file:  # something to copy
         file.seek(40 << 20)
         file.write(os.urandom(8 << 20))
@@ -187,8 +257,8 @@ def replace_token(move: Move) -> Move:
 async def test_a_copy_of_another_size_is_refused_and_nothing_stays_open(
     node: Node, guest: Path, disk: Path, tmp_path: Path
 ) -> None:
-    move = await booted(node, guest, disk, tmp_path)
-    make_disk(move.new, 68)
+    move = await booted(node, guest, disk, make_disk(tmp_path / "new"))
+    make_disk(file_of(move.new), 68)
     with pytest.raises(HypervisorError, match="has 64 MiB, but the new storage gives it 68 MiB"):
         await move.begin(node)
     assert move.uses(node) == {disk}
@@ -245,7 +315,7 @@ STEPS = each(
 def test_a_daemon_that_dies_at_a_step_leaves_the_guest_on_the_right_disk(
     daemons: Daemons, guest: Path, disk: Path, tmp_path: Path
 ) -> None:
-    move = daemons.do(lambda node: booted(node, guest, disk, tmp_path))
+    move = daemons.do(lambda node: booted(node, guest, disk, make_disk(tmp_path / "new")))
     first = move
     for kill in STEPS:
         was_killed, move = killed_daemon(daemons, move, kill)
@@ -258,7 +328,7 @@ def test_a_daemon_that_dies_at_a_step_leaves_the_guest_on_the_right_disk(
 def test_a_daemon_that_dies_at_any_question_leaves_the_guest_on_the_right_disk(
     daemons: Daemons, guest: Path, disk: Path, tmp_path: Path
 ) -> None:
-    move = daemons.do(lambda node: booted(node, guest, disk, tmp_path))
+    move = daemons.do(lambda node: booted(node, guest, disk, make_disk(tmp_path / "new")))
     first = move
     for kill in numbered():
         was_killed, move = killed_daemon(daemons, move, kill)
@@ -267,7 +337,20 @@ def test_a_daemon_that_dies_at_any_question_leaves_the_guest_on_the_right_disk(
     check_all_written(daemons, first, move.old)
 
 
-def check_all_written(daemons: Daemons, move: Move, right: Path) -> None:
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_a_daemon_that_dies_at_a_step_of_a_move_to_ceph_leaves_the_guest_on_the_right_disk(
+    daemons: Daemons, guest: Path, disk: Path, image: Image
+) -> None:
+    move = daemons.do(lambda node: booted(node, guest, disk, image))
+    first = move
+    for kill in STEPS:
+        was_killed, move = killed_daemon(daemons, move, kill)
+        assert was_killed, kill
+    check_all_written(daemons, first, move.old)
+
+
+def check_all_written(daemons: Daemons, move: Move, right: Place) -> None:
     shown = heartbeats(daemons.node.console(move.instance))
     assert are_consecutive(shown), shown
     daemons.do(lambda node: node.driver.stop(move.instance, 60))
@@ -302,12 +385,17 @@ ORDINARY = (Kill("blockdev-reopen", False), Kill("blockdev-reopen", True), Kill(
 
 
 @pytest.mark.parametrize(
-    "kill",
+    ("kill", "is_image"),
     [
-        pytest.param(kill, marks=[] if kill in ORDINARY else pytest.mark.soak)
+        pytest.param(
+            kill,
+            is_image,
+            marks=[] if kill in ORDINARY and not is_image else pytest.mark.soak,
+            id=f"{kill.question}-{kill.is_done}-{'image' if is_image else 'file'}",
+        )
+        for is_image in (False, True)
         for kill in OF_THE_SWITCH
     ],
-    ids=[f"{kill.question}-{kill.is_done}" for kill in OF_THE_SWITCH],
 )
 def test_after_the_end_of_qemu_at_a_step_the_right_disk_has_all_writes(
     daemons: Daemons,
@@ -315,12 +403,15 @@ def test_after_the_end_of_qemu_at_a_step_the_right_disk_has_all_writes(
     disk: Path,
     tmp_path: Path,
     kill: Kill,
+    is_image: bool,
     monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
+    new = request.getfixturevalue("image") if is_image else make_disk(tmp_path / "new")
     monkeypatch.setattr(daemons, "monitor", EndingMonitor)
     monkeypatch.setattr(EndingMonitor, "ends", None)
     daemons.renew()
-    move = daemons.do(lambda node: booted(node, guest, disk, tmp_path))
+    move = daemons.do(lambda node: booted(node, guest, disk, new))
 
     async def ended(node: Node) -> None:
         EndingMonitor.pid = node.record(move.instance).pid

@@ -26,6 +26,9 @@ class RbdPlanner(Planner):
             params={**given, "pool": pool},
         )
 
+    def place(self, disk: Disk) -> str | None:
+        return str(disk.params.get("pool") or self.template.params["pool"])
+
 
 class ExternalPlanner(Planner):
     """A volume of the provider that the disk names."""

@@ -33,7 +33,7 @@ COMMITS = 10
 
 
 def new_world() -> World:
-    templates = ("sharedfile", "file", "plain", "blockdev", "diskless")
+    templates = ("sharedfile", "file", "plain", "rbd", "blockdev", "diskless")
     world = World(enabled_disk_templates=templates)
     for number in (1, 2, 3):
         node = world.node(number)
@@ -105,6 +105,10 @@ def check(master: Master, template: str, group: str = "") -> None:
         ("file", "file", {"file_storage_dir": "fast"}),
         ("plain", "plain", {"ext_params": {"vg": "fast"}}),
         ("sharedfile", "sharedfile", {"file_storage_dir": "fast"}),
+        ("file", "rbd", {}),
+        ("rbd", "plain", {}),
+        ("plain", "rbd", {"ext_params": {"access": "userspace"}}),
+        ("rbd", "rbd", {"ext_params": {"pool": "fast"}}),
     ],
 )
 async def test_the_guest_runs_on_with_its_data_in_another_place(

@@ -57,11 +57,11 @@ def modify(args: argparse.Namespace) -> int:
     A detached disk keeps its data and belongs to no instance. It can be attached, by name or UUID, to an
     instance on the same nodes. 'gnt-cluster verify' lists detached disks.
 
-    -t moves all disks to another disk template, to another volume group (-t plain -e vg=GROUP), or to another
-    directory (-t file --file-storage-dir NAME). A running guest continues meanwhile: it is paused for a moment
-    when it gets its new disks, and --bandwidth limits the copying. 'gnt-job cancel --kill' ends the move
-    and keeps the old disks. Between two providers of external storage (ext), disks move only while the
-    instance is down.
+    -t moves all disks to another disk template, to another volume group (-t plain -e vg=GROUP) or pool of Ceph (-t
+    rbd -e pool=POOL), or to another directory (-t file --file-storage-dir NAME). A running guest continues
+    meanwhile: it is paused for a moment when it gets its new disks, and --bandwidth limits the copying. 'gnt-job
+    cancel --kill' ends the move and keeps the old disks. Between two providers of external storage (ext), disks
+    move only while the instance is down.
 
     Removing a disk destroys its data, so the command asks for confirmation. --force skips the prompt and
     the check that the node can run and install the changed instance.

@@ -1,11 +1,16 @@
-"""The devices of running guests by their names in QEMU: whether a guest has one, and how it loses one."""
+"""The devices and disks of running guests in QEMU: whether a guest has one, and how it gets and loses one."""
 
 import asyncio
 import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.command_line import DiskBackend
+from ganeti.hypervisor.kvm.disks import opened
 from ganeti.hypervisor.kvm.guests import Guest, complete
 from ganeti.hypervisor.kvm.monitor import CommandRefused
+from ganeti.model.instance_spec import DiskSpec
 
 LET_GO_S = 60.0
 """The time for a guest to release a device."""
@@ -31,6 +36,46 @@ async def check(guest: Guest) -> None:
     """Raise HypervisorError if the guest's devices cannot be changed now."""
     if problems := await obstacles_of(guest):
         raise HypervisorError(f"{guest.instance.name} cannot be changed now: {problems[0]}")
+
+
+async def add_nodes(
+    guest: Guest,
+    disk: DiskSpec,
+    backend: DiskBackend,
+    fdset: int,
+    nodes: Sequence[Mapping[str, Any]],
+) -> None:
+    """Let QEMU open a disk: the first node is the storage, the others are above it. HypervisorError.
+
+    QEMU gets a file as a descriptor, in the set `fdset`, because it may be confined. It connects to other storage itself.
+    """
+    commands = [("blockdev-add", one) for one in nodes]
+    if backend.remote is None:
+        with opened(backend.path, read_only=disk.mode == "ro") as file:
+            await guest.ask.with_files([file], [("add-fd", {"fdset-id": fdset}), *commands])
+        return
+    _check_may_connect(guest, disk)
+    for name, node in commands:
+        try:
+            await guest.ask(name, node)
+        except CommandRefused as err:
+            if "Unknown driver" not in str(err):
+                raise
+            raise HypervisorError(
+                f"QEMU cannot open disk {disk.index} itself ({err}); install qemu-block-extra on this node, or use"
+                " access=kernelspace"
+            ) from err
+
+
+def _check_may_connect(guest: Guest, disk: DiskSpec) -> None:
+    """Refuse storage whose configuration, keys and program code a confined QEMU can only read at its start."""
+    hvparams = complete(guest.instance.hvparams)
+    if hvparams["use_chroot"] or hvparams["security_model"] != "none":
+        raise HypervisorError(
+            f"disk {disk.index} has access=userspace, and the QEMU of {guest.instance.name} is confined (use_chroot or"
+            " security_model), so it can open such a disk only when it starts; use access=kernelspace, or change the"
+            " disk while the instance is down"
+        )
 
 
 async def device_names(guest: Guest) -> set[str]:

@@ -35,6 +35,7 @@ from ganeti.hypervisor.disk_moves import DiskMove, DiskMoveRecords, MovesDisks
 from ganeti.hypervisor.hotplug import with_disk
 from ganeti.hypervisor.kvm import mirror
 from ganeti.hypervisor.kvm.command_line import DiskBackend, backend_nodes, file_nodes, node_name
+from ganeti.hypervisor.kvm.devices import add_nodes
 from ganeti.hypervisor.kvm.disks import opened, resolve_disks, without_host_cache
 from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
 from ganeti.hypervisor.kvm.holding import Holding
@@ -131,12 +132,7 @@ class KvmDiskMoves(MovesDisks):
             if side != ABOVE:
                 # The guest's own syncs would wait for a copy in the host's cache.
                 lower["cache"] = {**lower["cache"], "direct": without_host_cache(backend).direct}
-            if backend.remote is None:
-                with opened(backend.path, read_only=False) as file:
-                    commands = [("add-fd", {"fdset-id": fdset}), ("blockdev-add", lower)]
-                    await guest.ask.with_files([file], commands)
-            else:
-                await guest.ask("blockdev-add", lower)
+            await add_nodes(guest, disk, backend, fdset, [lower])
             if side == ABOVE:
                 await guest.ask("blockdev-add", upper)
         await _check_sizes(guest, move)
@@ -406,7 +402,10 @@ def _fdset(guest: Guest, disk: DiskSpec, side: int) -> int:
 
 
 def _sync(paths: Sequence[str]) -> None:
-    """Make everything durable that was written to these disks; blocks."""
+    """Make everything durable that was written to these disks; blocks.
+
+    QEMU's mirror has flushed the disks that QEMU opens itself.
+    """
     for path in paths:
         if path.startswith("/"):
             with opened(path, read_only=True) as file:

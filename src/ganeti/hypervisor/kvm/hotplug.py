@@ -28,6 +28,7 @@ from ganeti.hypervisor.kvm.command_line import (
 )
 from ganeti.hypervisor.kvm.devices import (
     LOOK_EVERY_S,
+    add_nodes,
     check,
     device_names,
     has_device,
@@ -35,7 +36,7 @@ from ganeti.hypervisor.kvm.devices import (
     obstacles_of,
     unplug,
 )
-from ganeti.hypervisor.kvm.disks import opened, resolve_disks
+from ganeti.hypervisor.kvm.disks import resolve_disks
 from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
 from ganeti.hypervisor.kvm.images import EMPTY
 from ganeti.hypervisor.kvm.media import change_medium
@@ -207,13 +208,7 @@ class KvmHotplug(Hotplug):
             disk, dataclasses.replace(backend, path=f"/dev/fdset/{fdset}"), hvparams
         )
         await self._drop_nodes(guest, disk)
-        with opened(path, read_only=disk.mode == "ro") as file:
-            commands = [
-                ("add-fd", {"fdset-id": fdset}),
-                ("blockdev-add", lower),
-                ("blockdev-add", upper),
-            ]
-            await guest.ask.with_files([file], commands)
+        await add_nodes(guest, disk, backend, fdset, [lower, upper])
         device = disk_device(disk, backend, hvparams, guest.record.machine, slot)
         await guest.ask("device_add", device)
 

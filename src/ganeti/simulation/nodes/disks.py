@@ -45,6 +45,8 @@ class DiskCalls(NodeState):
     def _place(self, disk: DiskSpec) -> SharedDirectory:
         if disk.template == "plain":
             return self.groups[str(disk.logical_id[0])]
+        if DISK_TEMPLATES[disk.template].remote is not None:
+            return self.shared  # the names of images are unique
         if not self._allows(disk.template, path_of(disk)):
             raise StorageError(f"{path_of(disk)} is not below a directory that this node allows")
         return self.shared if disk.template == "sharedfile" else self.local

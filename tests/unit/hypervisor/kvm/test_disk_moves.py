@@ -1,5 +1,6 @@
 """Moves of a guest's disks with a scripted QEMU: the daemon killed around each question, QEMU refusing or ending."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from ganeti.hypervisor.kvm import disks
 from ganeti.hypervisor.kvm.command_line import file_nodes, node_name
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles
+from ganeti.model.instance_spec import DiskSpec
 from tests.unit.hypervisor.kvm.test_killed import DISK, INSTANCE, UUID, Host, Qemu, sweep
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G1", "G11", "F23")]
@@ -46,9 +48,8 @@ def the_qemu(host: Host) -> Qemu:
 
 
 async def begin(host: Host, token: str = "t1") -> None:
-    await host.driver.disk_moves.begin(
-        BEFORE, [NEW], [str(new_path(host))], token=token, bandwidth_mib_s=0
-    )
+    path = "rbd:fast/img" if NEW.template == "rbd" else str(new_path(host))
+    await host.driver.disk_moves.begin(BEFORE, [NEW], [path], token=token, bandwidth_mib_s=0)
 
 
 async def move(host: Host) -> None:
@@ -69,14 +70,21 @@ async def check_settled(host: Host) -> bool:
     record = GuestFiles.of(host.paths, UUID).read()
     assert record is not None
     assert record.instance.disks == ((NEW,) if is_moved else (DISK,))
-    assert record.instance.disk_template == ("sharedfile" if is_moved else "file")
+    assert record.instance.disk_template == (NEW.template if is_moved else "file")
     assert record.resume_at == 0
     return is_moved
 
 
+CEPH = replace(DISK, logical_id=("rbd", "img"), template="rbd", params={"access": "userspace"})
+
+
+@pytest.mark.parametrize(
+    "new", [NEW, pytest.param(CEPH, marks=pytest.mark.soak)], ids=["file", "ceph"]
+)
 async def test_a_move_whose_daemon_was_killed_is_settled_and_can_be_repeated(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new: DiskSpec
 ) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "NEW", new)
     outcomes = set()
 
     async def check(host: Host) -> None:

@@ -550,6 +550,46 @@ async def test_a_guest_whose_processors_are_bound_one_by_one_gets_no_other_numbe
     assert (host.qemu.added, host.record.added_cpus) == ([], ())
 
 
+CEPH = replace(DISK, template="rbd", logical_id=("rbd", "img"), params={"access": "userspace"})
+
+
+async def test_an_image_of_ceph_is_opened_by_qemu_without_a_descriptor(host: Host) -> None:
+    await host.hotplug.add_disk(INSTANCE, CEPH, "rbd:fast/img")
+    lower = next(one for one in host.qemu.added if one.get("driver") == "rbd")
+    assert (lower["pool"], lower["image"], lower["cache"]["direct"]) == ("fast", "img", True)
+    assert host.qemu.files == {}
+    await host.hotplug.remove_disk(INSTANCE, CEPH)
+    assert host.qemu.nodes == set()
+
+
+@pytest.mark.requirement("S228")
+@pytest.mark.parametrize(
+    "hvparams", [{"use_chroot": True}, {"security_model": "user", "security_domain": "nobody"}]
+)
+async def test_a_confined_qemu_opens_no_image_of_ceph_after_its_start(
+    host: Host, hvparams: dict[str, Any]
+) -> None:
+    instance = replace(INSTANCE, hvparams={**INSTANCE.hvparams, **hvparams})
+    host.write(instance)
+    with pytest.raises(HypervisorError, match="use access=kernelspace"):
+        await host.hotplug.add_disk(instance, CEPH, "rbd:fast/img")
+    assert host.qemu.nodes == set()
+
+
+async def test_a_qemu_without_ceph_names_the_missing_package(host: Host) -> None:
+    real = host.qemu._answer
+
+    def answer(command: str, arguments: Mapping[str, Any]) -> Any:
+        if arguments.get("driver") == "rbd":
+            raise CommandRefused("QEMU refused blockdev-add: Unknown driver 'rbd'")
+        return real(command, arguments)
+
+    host.qemu._answer = answer  # type: ignore[method-assign]  # this QEMU lacks a driver
+    with pytest.raises(HypervisorError, match="install qemu-block-extra"):
+        await host.hotplug.add_disk(INSTANCE, CEPH, "rbd:fast/img")
+    assert host.qemu.nodes == set()
+
+
 async def test_a_disk_whose_file_cannot_be_opened_changes_nothing(host: Host) -> None:
     host.disk.unlink()
     with pytest.raises(HypervisorError, match="disk"):
