@@ -113,6 +113,7 @@ export const COMMANDS: Readonly<Record<string, CommandForm>> = {
   put_instances_name_shutdown: { words: "gnt-instance shutdown", names: ["instance"] },
   post_instances_name_reboot: { words: "gnt-instance reboot", names: ["instance"], options: { type: "--type" } },
   put_instances_name_migrate: { words: "gnt-instance migrate --force", names: ["instance"], options: withoutNode },
+  put_instances_name_move: { words: "gnt-instance move --force", names: ["instance"], options: { target_node: "--node" } },
   put_instances_name_failover: { words: "gnt-instance failover --force", names: ["instance"], options: withoutNode },
   delete_instances_name: { words: "gnt-instance remove --force", names: ["instance"] },
   post_instances_name_backups: { words: "gnt-backup save", names: ["instance"] },

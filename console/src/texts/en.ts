@@ -199,6 +199,7 @@ export const t = {
     hint: "Point at a node to see where its instances would go. Choose it, then drag an instance to another node: the plan is checked before anything is done.",
     readOnly: "Point at a node to see where its instances would go. Choose it to see its instances.",
     failoverWhat: "The instance does not run. It will start on the other node.",
+    moveWhat: "The instance does not run. Its disks are copied to the other node.",
     mirrored: "The disks of this instance are mirrored, so it can move only to its secondary node:",
   },
   whatif: {

@@ -12,14 +12,17 @@ import { t } from "../texts/en";
 import { Badge, Icon, Problem } from "./bits";
 import { AsCommand, Dialog } from "./dialog";
 
-/** A running guest migrates; one that does not run is failed over, which moves its disks' use alone. */
+/** Templates whose disks are only on the instance's node, so that they must be copied. */
+const LOCAL = ["file", "plain"];
+
+/** A running guest migrates; one that does not run moves with its disks if these are local, and is failed over otherwise. */
 export function moveOf(row: AnyRow, target: string): { id: OperationId; request: Request } {
-  const isRunning = row["status"] === "running";
+  const way = row["status"] === "running" ? "migrate" : LOCAL.includes(String(row["disk_template"])) ? "move" : "failover";
   const name = String(row["name"]);
   return {
-    id: isRunning ? "put_instances_name_migrate" : "put_instances_name_failover",
+    id: `put_instances_name_${way}`,
     request: {
-      method: "PUT", path: `/2/instances/${encodeURIComponent(name)}/${isRunning ? "migrate" : "failover"}`,
+      method: "PUT", path: `/2/instances/${encodeURIComponent(name)}/${way}`,
       // The nodes of mirrored disks are fixed: such an instance can move only to its secondary node.
       body: row["disk_template"] === "drbd" ? {} : { target_node: target },
     },
@@ -41,7 +44,7 @@ export function MoveDialog({ row, target, onClose }: { row: AnyRow; target: stri
   const name = String(row["name"]);
   return (
     <Dialog title={`${t.map.move} ${short(name)} ${t.map.to} ${short(target)}`} onClose={onClose}>
-      <p>{row["status"] === "running" ? t.acts.migrateWhat : t.map.failoverWhat}</p>
+      <p>{id === "put_instances_name_migrate" ? t.acts.migrateWhat : id === "put_instances_name_move" ? t.map.moveWhat : t.map.failoverWhat}</p>
       <p class="plan"><code>{short(row["pnode"])}</code><Icon name="arrow" /><code>{short(target)}</code></p>
       <div aria-live="polite">
         {isWrongNode && <Problem text={`${t.map.mirrored} ${secondaries.map(short).join(", ") || "–"}.`} />}

@@ -2720,6 +2720,66 @@ class Operations(abc.ABC):
         )
         return found
 
+    def instance_move(
+        self,
+        instance: str,
+        *,
+        target_node: str,
+        dry_run: bool | None = None,
+        priority: Literal[-10, 0, 10] | None = None,
+        depends: Sequence[tuple[int, Sequence[str]]] | None = None,
+        comment: str | None = None,
+        instance_uuid: str | None = None,
+        target_node_uuid: str | None = None,
+        compress: str | None = None,
+        ignore_consistency: bool | None = None,
+        ignore_ipolicy: bool | None = None,
+        shutdown_timeout: int | None = None,
+        stop: bool | None = None,
+        bandwidth: int | None = None,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> int:
+        """Move an instance with its disks to another node, while it runs if possible.
+
+        `PUT /2/instances/{instance}/move`. Needs the right: operate.
+
+        Args:
+            target_node: target node
+            compress: compress the data of a stopped instance during the transfer
+            ignore_consistency: use a copy of mirrored disks that may be outdated
+            ignore_ipolicy: ignore violations of the instance policy
+            shutdown_timeout: time for the guest to shut down before it is killed, in seconds (120)
+            stop: shut the guest down during the copy, even if it could keep running
+            bandwidth: limit of the data of each disk in MiB/s; 0 (the default): migration_bandwidth while the guest runs, else none
+            reason: reason, stored with the job
+        """
+        found: int = self._call(
+            "PUT",
+            f"/2/instances/{part(instance)}/move",
+            {"reason": reason},
+            _sent(
+                {
+                    "dry_run": dry_run,
+                    "priority": priority,
+                    "depends": depends,
+                    "comment": comment,
+                    "instance_uuid": instance_uuid,
+                    "target_node": target_node,
+                    "target_node_uuid": target_node_uuid,
+                    "compress": compress,
+                    "ignore_consistency": ignore_consistency,
+                    "ignore_ipolicy": ignore_ipolicy,
+                    "shutdown_timeout": shutdown_timeout,
+                    "stop": stop,
+                    "bandwidth": bandwidth,
+                }
+            ),
+            key=idempotency_key,
+            is_job=True,
+        )
+        return found
+
     def instance_prepare_export(
         self,
         instance: str,

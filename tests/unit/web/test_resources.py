@@ -141,6 +141,8 @@ JOBS: list[tuple[str, str, Any, dict[str, Any]]] = [
     ("PUT", "/2/instances/web1/rename", {"new_name": "web9.example.com"},
      {"new_name": "web9.example.com"}),
     ("PUT", "/2/instances/web1/migrate", {"mode": "live"}, {"OP_ID": "OP_INSTANCE_MIGRATE"}),
+    ("PUT", "/2/instances/web1/move", {"target_node": "node2", "stop": True},
+     {"OP_ID": "OP_INSTANCE_MOVE", "target_node": "node2", "stop": True}),
     ("PUT", "/2/instances/web1/failover", None, {"OP_ID": "OP_INSTANCE_FAILOVER"}),
     ("POST", "/2/instances/web1/disk/2/grow", {"amount": 512}, {"disk": 2, "amount": 512}),
     ("POST", "/2/instances/web1/replace-disks?mode=replace_auto&disks=1,2", None,

@@ -69,6 +69,10 @@ class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOV
     )] = 0  # fmt: skip
 
     no_loss: ClassVar[str] = "removes the old disks after they were copied"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/instances/{instance}/move", right=Right.OPERATE,
+            summary="Move an instance with its disks to another node, while it runs if possible"),
+    )  # fmt: skip
     cli: ClassVar[Command | None] = Command(
         "gnt-instance", "move", (INSTANCE,), confirming=("force",),
         question=lambda op: f"Move instance {op.instance_name}?"
