@@ -68,7 +68,8 @@ class Step:
 
 def steps() -> list[Step]:
     found: list[Step] = []
-    for line in re.findall(r"^    (.*)$", PAGE, re.MULTILINE):
+    text = re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)  # the drawing
+    for line in re.findall(r"^    (.*)$", text, re.MULTILINE):
         if begins := PROMPT.fullmatch(line):
             found.append(Step(begins[1], begins[2], ()))
         elif line:
