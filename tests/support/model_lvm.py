@@ -37,6 +37,11 @@ class ModelVolume:
     is_open: bool = False
     kind: str = "-"
     origin: str = ""
+    pool: str = ""
+    zeroes: bool = True
+    """Of a pool."""
+    percents: tuple[float, float] = (0.0, 0.0)
+    """Of the data and the metadata of a pool."""
     stripes: tuple[str, str] | None = None
     on: tuple[str, ...] = ()
     partial: bool = False
@@ -80,7 +85,8 @@ class ModelLvm:
 
     def free(self, group: str) -> int:
         total = sum(one.size for one in self.devices.values() if one.group == group)
-        return total - sum(v.size for (g, _n), v in self.volumes.items() if g == group)
+        used = (v.size for (g, _n), v in self.volumes.items() if g == group and not v.pool)
+        return total - sum(used)
 
     def file(self, group: str, name: str) -> Path:
         return self.root / group / name
@@ -141,14 +147,18 @@ class ModelLvm:
                 continue
             state = one.state or ("a" if one.is_active else "-")
             attr = (
-                f"{one.kind}wi-{state}{'o' if one.is_open else '-'}--{'p' if one.partial else '-'}-"
+                f"{one.kind}wi-{state}{'o' if one.is_open else '-'}-"
+                f"{'z' if one.kind == 't' and one.zeroes else '-'}{'p' if one.partial else '-'}-"
             )
             rows.append({
                 "vg_name": group, "vg_uuid": f"uuid-of-{group}", "lv_name": name, "lv_uuid": one.uuid,
                 "lv_attr": attr, "lv_size": str(one.size), "lv_tags": ",".join(one.tags),
                 "lv_kernel_major": "253" if one.is_active else "-1",
                 "lv_kernel_minor": "0" if one.is_active else "-1",
-                "origin": one.origin, "devices": ",".join(f"{device}(0)" for device in one.on or ("/dev/sda",)),
+                "origin": one.origin, "pool_lv": one.pool,
+                "data_percent": f"{one.percents[0]:.2f}" if one.kind == "t" else "",
+                "metadata_percent": f"{one.percents[1]:.2f}" if one.kind == "t" else "",
+                "devices": ",".join(f"{device}(0)" for device in one.on or ("/dev/sda",)),
             })  # fmt: skip
         return json.dumps({"report": [{"lv": rows}]}).encode()
 
@@ -182,10 +192,21 @@ class ModelLvm:
         size, tags = _size(words), _options(words, "--addtag")
         if "--snapshot" in words:
             group, origin = operands[0].split("/")
-            self._new(words, group, name, ModelVolume(size, tags, kind="s", origin=origin))
+            source = self.volumes[group, origin]
+            copy = ModelVolume(size, tags, kind="s", origin=origin)
+            if source.pool:
+                copy = ModelVolume(source.size, tags, kind="V", origin=origin, pool=source.pool)
+            self._new(words, group, name, copy)
             shutil.copyfile(self.file(group, origin), self.file(group, name))
             return b""
         self._check_group(words, operands[0])
+        if pool := _option(words, "--thinpool"):
+            self._new(words, operands[0], name, ModelVolume(size, tags, kind="V", pool=pool))
+            path = self.file(operands[0], name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            os.truncate(path, size)  # a pool has zeros
+            return b""
         striped = (_option(words, "--stripes"), _option(words, "--stripesize"))
         stripes = striped if striped[0] else None
         made = ModelVolume(size, tags, stripes=stripes, on=tuple(operands[1:]))
@@ -200,7 +221,7 @@ class ModelLvm:
             raise _failed(
                 words, f'Logical Volume "{name}" already exists in volume group "{group}"'
             )
-        if made.size > self.free(group):
+        if made.size > self.free(group) and not made.pool:
             raise _failed(words, f'Volume group "{group}" has insufficient free space')
         self._numbers += 1
         self.volumes[group, name] = replace(made, uuid=f"lv-{self._numbers}")
@@ -208,9 +229,12 @@ class ModelLvm:
     def _lvextend(self, words: list[str]) -> bytes:
         group, name, one = self._found(words)
         size = _size(words)
-        if size - one.size > self.free(group):
+        if size - one.size > self.free(group) and not one.pool:
             raise _failed(words, "Insufficient free space")
-        self._fill(group, name, one.size, size)
+        if one.pool:
+            os.truncate(self.file(group, name), size)
+        else:
+            self._fill(group, name, one.size, size)
         one.size = size
         one.on = tuple(_operands(words)[1:]) or one.on
         return b""
@@ -299,7 +323,10 @@ def _option(words: Sequence[str], name: str) -> str:
 
 
 def _size(words: Sequence[str]) -> int:
-    found = _BYTES.fullmatch(_option(words, "--size"))
+    if "--size" not in words and "--virtualsize" not in words:
+        return 0  # a thin snapshot
+    name = "--size" if "--size" in words else "--virtualsize"
+    found = _BYTES.fullmatch(_option(words, name))
     assert found, words
     return -(-int(found[1]) // EXTENT) * EXTENT
 

@@ -23,7 +23,7 @@ _OUTPUT = option(
     metavar="FIELDS",
     help="fields to show, separated by commas; '+a,b' adds to the default",
 )
-_KIND = Argument("storage_type", "kind of storage: lvm-vg, lvm-pv, file, sharedfile")
+_KIND = Argument("storage_type", "kind of storage: lvm-vg, lvm-pv, lvm-thin, file, sharedfile")
 _NAME = Argument("name", "volume group, device or directory")
 _STORAGE_FIELDS = ("node", "type", "name", "size", "used", "free", "allocatable")
 _VOLUME_FIELDS = ("node", "phys", "vg", "name", "size", "instance")

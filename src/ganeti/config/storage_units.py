@@ -5,10 +5,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from msgspec.structs import replace
+
 from ganeti.config.fill import filled_diskparams
 from ganeti.layouts.registry import PLANNERS
 from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES, StorageUnit, storage_facts
 from ganeti.model.objects import Cluster, Disk, NodeUuid
+from ganeti.rpc.procedures.host import StorageSpace
 
 
 def storage_unit(
@@ -25,10 +28,13 @@ def storage_unit(
     if row is None or facts is None:
         return None
     if row.storage is None:
-        return storage_unit(cluster, row.lower)
-    key = filled_diskparams(cluster, None, template, own).get(facts.param, "")
+        return storage_unit(cluster, row.lower, {facts.pool: ""} if facts.pool else None)
+    params = filled_diskparams(cluster, None, template, own)
+    key = params.get(facts.param, "")
     if not key and facts.field:
         key = getattr(cluster, facts.field)
+    if key and facts.pool and (pool := params.get(facts.pool)):
+        return StorageUnit(kind=facts.pool_kind, key=f"{key}/{pool}")
     return StorageUnit(kind=facts.kind, key=key) if key else None
 
 
@@ -40,7 +46,9 @@ def disk_unit(cluster: Cluster, layer: Disk) -> StorageUnit | None:
     row = TEMPLATES.get(layer.template)
     if row is None or row.storage is None:
         return None
-    unit = storage_unit(cluster, layer.template, layer.params)
+    # A disk that names no pool is in none, whatever the present default of the cluster is.
+    pool = {row.storage.pool: ""} if row.storage.pool else {}
+    unit = storage_unit(cluster, layer.template, {**pool, **layer.params})
     if not row.in_files or not layer.logical_id:
         return unit
     name = str(layer.logical_id[-1])
@@ -86,3 +94,14 @@ def space_needed(cluster: Cluster, disks: Iterable[Disk]) -> Mapping[StorageUnit
         if unit is not None:
             needs[unit] += layer.size
     return needs
+
+
+def with_overcommit(cluster: Cluster, space: StorageSpace) -> StorageSpace:
+    """Return the space of a unit with what the cluster allows beyond the size of a thin pool."""
+    for row in DISK_TEMPLATES.values():
+        facts = row.storage
+        if facts is not None and facts.pool_kind == space.unit.kind and facts.pool_kind:
+            percent = filled_diskparams(cluster, None, row.name)[facts.pool_percent]
+            free = space.total * percent // 100 - space.promised
+            return replace(space, free=max(0, free))
+    return space

@@ -1,5 +1,7 @@
 """Disks that are logical volumes of one node."""
 
+from dataclasses import replace
+
 from ganeti.base.errors import InputError
 from ganeti.layouts.planner import Names, NewDisk, Planner, Site
 from ganeti.model.disk_templates import PLAIN
@@ -17,11 +19,17 @@ class PlainPlanner(Planner):
             volume_group(site.cluster, {})
 
     def new_disk(self, request: NewDisk, site: Site, names: Names) -> Disk:
-        group = volume_group(site.cluster, request.params or {})
-        return new_volume(group, request, site.label, names)
+        params = request.params or {}
+        group = volume_group(site.cluster, params)
+        pool = params.get("thin_pool")
+        if pool is None:
+            pool = site.cluster.diskparams.get(PLAIN.name, {}).get("thin_pool", "")
+        placed = replace(request, params={**params, "thin_pool": pool})
+        return new_volume(group, placed, site.label, names)
 
     def place(self, disk: Disk) -> str | None:
-        return str(disk.logical_id[0])
+        group, pool = str(disk.logical_id[0]), disk.params.get("thin_pool")
+        return f"{group}/{pool}" if pool else group
 
 
 def volume_group(cluster: Cluster, params: Params) -> str:

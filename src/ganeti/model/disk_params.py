@@ -26,6 +26,7 @@ _RANGES = {
     "stripes": (1, MOST_STRIPES),
     "stripe_size": (4, 1 << 20),
     "spindles": (1, MOST_STRIPES),
+    "thin_overcommit": (1, 10_000),
     "port": (1, 65535),
     "meta_size": (2, 1 << 20),
 }
@@ -36,8 +37,8 @@ _OPTIONS = re.compile(r"[A-Za-z0-9_.:+=, /-]*", re.ASCII)
 """The characters of options for DRBD's own tools; each option becomes words of a list, never a command line."""
 _OPEN_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
 OPEN_VALUE_LIMIT = 4096
-_GROUPS = ("vg", "metavg")
-"""Names of volume groups."""
+_GROUPS = ("vg", "metavg", "thin_pool")
+"""Names of volume groups, and of pools in them."""
 _FREE_TEXTS = ("disk-custom", "net-custom")
 
 

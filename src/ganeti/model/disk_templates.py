@@ -14,6 +14,8 @@ from ganeti.base.identifiers import is_absolute_path, plain_name, volume_name
 
 VOLUME_GROUP = "lvm-vg"
 """The kind of storage units that are volume groups of LVM."""
+THIN_POOL = "lvm-thin"
+"""The kind of storage units that are thin pools in volume groups, as GROUP/POOL."""
 
 
 class Mirror(StrEnum):
@@ -46,6 +48,12 @@ class StorageFacts(msgspec.Struct, frozen=True):
     param: str = ""
     option: str = ""
     """The option of `gnt-cluster init` that sets the field."""
+    pool: str = ""
+    """The disk parameter with the name of a pool in the unit that has the space instead, if it is set."""
+    pool_kind: str = ""
+    """The kind of such pools; the key is that of the unit, a slash and the name."""
+    pool_percent: str = ""
+    """The parameter with the percentage of a pool's size that disks may have together."""
 
 
 class DiskId(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,14 +197,28 @@ PLAIN = DiskTemplate(
     "plain",
     has_driver=True,
     disk_id=DiskId(param="vg", checked_name=volume_name),
-    storage=StorageFacts(VOLUME_GROUP, "vg_name", param="vg", option="--vg-name"),
+    storage=StorageFacts(
+        VOLUME_GROUP,
+        "vg_name",
+        param="vg",
+        option="--vg-name",
+        pool="thin_pool",
+        pool_kind=THIN_POOL,
+        pool_percent="thin_overcommit",
+    ),
     uses_node_disk=True,
     adopts=True,
     can_be_exclusive=True,
     snapshots_take_space=True,
-    params={"stripe_size": 64, "stripes": 1, "vg": ""},
+    params={
+        "stripe_size": 64,
+        "stripes": 1,
+        "thin_overcommit": 100,
+        "thin_pool": "",
+        "vg": "",
+    },
     own_params={"spindles": 0},
-    fixed_params=("vg", "spindles"),
+    fixed_params=("vg", "thin_pool", "spindles"),
 )
 BLOCK_DEVICE = DiskTemplate(
     "blockdev",

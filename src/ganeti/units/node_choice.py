@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.storage_units import with_overcommit
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo, NodeInfoArgs
@@ -45,7 +46,8 @@ async def free_resources(
         info = await ctx.call(node, NODE_INFO, query)
     except RpcError as err:
         raise PrereqError(f"{what}: cannot query {err}", ErrorCode.ENVIRONMENT) from err
-    return minus_reserved(info, ctx.snapshot, node, earlier)
+    storage = [with_overcommit(ctx.snapshot.cluster, space) for space in info.storage]
+    return minus_reserved(replace(info, storage=storage), ctx.snapshot, node, earlier)
 
 
 def minus_reserved(

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from ganeti.base.clock import Clock
 from ganeti.config.snapshot import Snapshot
-from ganeti.config.storage_units import storage_units
+from ganeti.config.storage_units import storage_units, with_overcommit
 from ganeti.model.objects import NodeUuid
-from ganeti.rpc.procedures.host import NODE_INFO, NodeInfoArgs
+from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo, NodeInfoArgs
 from ganeti.units.calls import Rpc
 from ganeti.units.placements import Placements
 
@@ -31,6 +33,14 @@ def info_args(snapshot: Snapshot) -> NodeInfoArgs:
     cluster = snapshot.cluster
     storage = list(dict.fromkeys(storage_units(cluster)))
     return NodeInfoArgs(hypervisors=list(cluster.enabled_hypervisors), storage=storage)
+
+
+def _usable(snapshot: Snapshot, answer: Any) -> Any:
+    """Return a report with the space that disks may have; an error as it is."""
+    if not isinstance(answer, NodeInfo):
+        return answer
+    storage = [with_overcommit(snapshot.cluster, space) for space in answer.storage]
+    return replace(answer, storage=storage)
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,7 @@ class NodeData:
             return last
         mark, question = services.placements.mark(), info_args(snapshot)
         answers = await services.rpc.call_all(snapshot.online_nodes(), NODE_INFO, question)
+        answers = {uuid: _usable(snapshot, answer) for uuid, answer in answers.items()}
         reports = NodeReports(answers, mark, snapshot, question, now)
         self._reports = reports
         services.placements.forget_before(mark)

@@ -336,7 +336,7 @@ def _whole(judge: Judge, field: str, known: Mapping[str, Param], own: Params) ->
 
 
 OUR_DISK_PARAMS = {
-    "plain": ("stripe_size", "vg"),
+    "plain": ("stripe_size", "thin_overcommit", "thin_pool", "vg"),
     "drbd": ("data_flushes", "meta_flushes", "meta_size", "vg"),
 }
 """Template -> parameters that upstream does not have."""

@@ -28,7 +28,7 @@ _SLOTS = {"pci", "hvinfo"}
 """Positions of devices in a running guest; the next start assigns new ones."""
 _STRIPES = ("data-stripes", "meta-stripes")
 """Parameters of the volumes below a mirrored disk."""
-_NOT_IN_PARAMS = ("vg", "pool", "provider", "stripes", "spindles")
+_NOT_IN_PARAMS = ("vg", "thin_pool", "pool", "provider", "stripes", "spindles")
 """The part that upstream stores in the `logical_id` or in the parameters of the cluster."""
 _SECRET_CHARACTERS = 64
 _MODES = ("rw", "ro")

@@ -26,7 +26,13 @@ def test_each_layer_of_disk_parameters_is_stronger_than_the_one_before() -> None
 
 def test_every_template_is_shown_with_all_its_parameters() -> None:
     shown = all_diskparams(replace(CLUSTER, diskparams={"plain": {"stripes": 2}}), GROUP)
-    assert shown["plain"] == {"stripe_size": 64, "stripes": 2, "vg": ""}
+    assert shown["plain"] == {
+        "stripe_size": 64,
+        "stripes": 2,
+        "thin_overcommit": 100,
+        "thin_pool": "",
+        "vg": "",
+    }
     assert shown["file"] == {}
     assert shown.keys() == TEMPLATES.keys()
 

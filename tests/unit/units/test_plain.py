@@ -55,7 +55,7 @@ async def test_a_volume_has_a_name_of_its_own_in_the_group_of_the_cluster(master
 async def test_a_disk_may_name_another_group_and_stays_there(master: Master) -> None:
     succeeded(await master.run(plain(DiskRequest(size=512, params={"vg": "fast"}))))
     (disk,) = master.instance(NAME).disks
-    assert (disk.logical_id[0], disk.params) == ("fast", {"vg": "fast"})
+    assert (disk.logical_id[0], disk.params) == ("fast", {"vg": "fast", "thin_pool": ""})
     cluster = master.snapshot.cluster
     assert space_needed(cluster, [disk]) == {FAST: 512}
     assert FAST not in storage_units(cluster)
@@ -63,7 +63,7 @@ async def test_a_disk_may_name_another_group_and_stays_there(master: Master) -> 
     _name, (text, _code) = failed(await master.run(modify(disks=[["modify", 0, {"vg": "xenvg"}]])))
     assert "is part of a disk's location" in text
     succeeded(await master.run(modify(disks=[["modify", 0, {"stripe": 2}]])))
-    assert master.instance(NAME).disks[0].params == {"vg": "fast", "stripes": 2}
+    assert master.instance(NAME).disks[0].params == {"vg": "fast", "thin_pool": "", "stripes": 2}
 
 
 @pytest.mark.requirement("F24")

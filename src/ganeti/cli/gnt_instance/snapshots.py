@@ -59,7 +59,7 @@ def snapshot(args: argparse.Namespace) -> int:
     guest (use_guest_agent) first freezes the file systems. Otherwise the disks are as after a loss of power; create
     and list show which. Templates plain and rbd have snapshots; file and sharedfile have them on a file system that
     shares blocks between files (XFS, btrfs), ext if the provider has a script for them. A snapshot of template plain
-    takes the space of the disks in the volume group, one of a file that of later writes.
+    takes the space of the disks in the volume group, one of a thin volume or a file that of later writes.
 
     With --memory, create also saves the memory and the devices of the running guest, of the same moment, on a disk
     beside its disks of twice the guest's memory. The guest runs meanwhile and is paused for the end. A rollback to

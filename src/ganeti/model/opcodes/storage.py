@@ -8,7 +8,7 @@ from ganeti.model.opcodes.base import OpCode
 from ganeti.model.operation import NODE, Argument, Command, Loss, Parameter, Rest, Value
 
 StorageType = Annotated[str | None, Field(
-    "kind of storage: lvm-vg, lvm-pv, file, sharedfile; default: that of the first enabled disk template", "! -t --storage-type", "KIND"
+    "kind of storage: lvm-vg, lvm-pv, lvm-thin, file, sharedfile; default: that of the first enabled disk template", "! -t --storage-type", "KIND"
 ), RefersTo.NOTHING]  # fmt: skip
 
 
@@ -83,7 +83,7 @@ class OpRepairNodeStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_REPA
         "gnt-node", "repair-storage",
         (
             NODE,
-            Argument("storage_type", "kind of storage: lvm-vg, lvm-pv, file, sharedfile"),
+            Argument("storage_type", "kind of storage: lvm-vg, lvm-pv, lvm-thin, file, sharedfile"),
             Argument("name", "volume group, device or directory"),
         ),
         confirming=("force",),

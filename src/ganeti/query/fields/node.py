@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ganeti.config import fill
-from ganeti.config.storage_units import storage_unit
+from ganeti.config.storage_units import storage_unit, with_overcommit
 from ganeti.model.figures import GUEST_MEMORY, Values
 from ganeti.model.names import NodeRole
 from ganeti.model.objects import Instance, Node
@@ -74,7 +74,7 @@ def _storage(row: NodeRow) -> StorageSpace | Missing:
     for template in cluster.enabled_disk_templates:
         unit = storage_unit(cluster, template)
         if unit in spaces:
-            return spaces[unit]
+            return with_overcommit(cluster, spaces[unit])
     return NO_DATA
 
 

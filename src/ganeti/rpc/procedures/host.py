@@ -29,6 +29,8 @@ class StorageSpace(Message, frozen=True, kw_only=True):
     """For a volume group: its physical volumes."""
     free_devices: int = 0
     """Physical volumes that a new disk could use exclusively."""
+    promised: int = 0
+    """For a thin pool: the sizes of its volumes together, which may exceed its own."""
 
 
 class NodeInfo(Message, frozen=True, kw_only=True):

@@ -43,6 +43,8 @@ class DiskCalls(NodeState):
     """The calls about disks, and the streams that copy them."""
 
     def _place(self, disk: DiskSpec) -> SharedDirectory:
+        if pool := disk.params.get("thin_pool"):
+            return self.pools[f"{disk.logical_id[0]}/{pool}"]
         if disk.template == "plain":
             return self.groups[str(disk.logical_id[0])]
         if DISK_TEMPLATES[disk.template].remote is not None:

@@ -13,7 +13,7 @@ from ganeti.base.errors import (
     PrereqError,
 )
 from ganeti.base.identifiers import interface_name
-from ganeti.model.disk_templates import VOLUME_GROUP
+from ganeti.model.disk_templates import THIN_POOL, VOLUME_GROUP
 from ganeti.model.host_facts import HostFacts, HostQuestion, Link, Space
 from ganeti.model.recovery import Token
 from ganeti.node.membership import complete_set
@@ -114,7 +114,12 @@ class HostCalls(NodeState):
             boot_id=self.boot_id,
             time=self.time,
             storage=[
-                StorageSpace(unit=unit, total=place.total, free=max(place.free, 0))
+                StorageSpace(
+                    unit=unit,
+                    total=place.total,
+                    free=max(place.free, 0),
+                    promised=place.disks.total if unit.kind == THIN_POOL else 0,
+                )
                 for unit, place in self._units(args.storage)
             ],
             hypervisor_versions={

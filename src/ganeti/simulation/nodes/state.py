@@ -12,7 +12,7 @@ from ganeti.base.errors import (
     HypervisorError,
     NotMaster,
 )
-from ganeti.model.disk_templates import VOLUME_GROUP, StorageUnit
+from ganeti.model.disk_templates import THIN_POOL, VOLUME_GROUP, StorageUnit
 from ganeti.model.hooks import Phase
 from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.model.hypervisors.kvm import MOST_CPUS, MOST_MEMORY_MIB
@@ -235,6 +235,8 @@ class NodeState:
     """Storage kind -> the directory that the administrator allows."""
     groups: dict[str, SharedDirectory] = field(default_factory=dict)
     """Volume groups by name."""
+    pools: dict[str, SharedDirectory] = field(default_factory=dict)
+    """Thin pools by group and name, `xenvg/thin`."""
     hooks: dict[tuple[str, Phase], list[HookResult] | Callable[[HooksArgs], list[HookResult]]] = (
         field(default_factory=dict)
     )
@@ -315,7 +317,9 @@ class NodeState:
         places = {"file": self.local, "sharedfile": self.shared}
         found, groups = [], []
         for unit in asked:
-            if unit.kind != VOLUME_GROUP:
+            if unit.kind == THIN_POOL:
+                groups += [(unit, self.pools[unit.key])] if unit.key in self.pools else []
+            elif unit.kind != VOLUME_GROUP:
                 if self._allows(unit.kind, unit.key):
                     found.append((unit, places[unit.kind]))
             elif unit.key in self.groups:

@@ -16,7 +16,14 @@ _REPORT = ("--reportformat", "json", "--units", "b", "--nosuffix")
 
 VOLUME_COLUMNS = (
     *("vg_name", "vg_uuid", "lv_name", "lv_uuid", "lv_attr", "lv_size", "lv_tags"),
-    *("lv_kernel_major", "lv_kernel_minor", "origin"),
+    *(
+        "lv_kernel_major",
+        "lv_kernel_minor",
+        "origin",
+        "pool_lv",
+        "data_percent",
+        "metadata_percent",
+    ),
 )
 PART_COLUMNS = ("vg_name", "lv_name", "lv_attr", "lv_size", "devices")
 GROUP_COLUMNS = ("vg_name", "vg_attr", "vg_size", "vg_free", "vg_missing_pv_count", "pv_count")
@@ -113,6 +120,24 @@ def create(
         *("lvcreate", "--yes", "--wipesignatures", yes, "--zero", yes),
         *("--size", f"{size_bytes}b", *striped, *marked, "--name", volume.name),
         *("--", volume.group, *map(checked_device, on)),
+    ]
+
+
+def create_thin(volume: VolumeName, pool: str, size_bytes: int, tags: Sequence[str]) -> Words:
+    """Return `lvcreate` of a volume that takes space of a thin pool as it is written."""
+    marked = [word for tag in tags for word in ("--addtag", tag)]
+    return [
+        *("lvcreate", "--yes", "--type", "thin", "--virtualsize", f"{size_bytes}b", *marked),
+        *("--thinpool", checked_volume(pool), "--name", volume.name, "--", volume.group),
+    ]
+
+
+def thin_snapshot(origin: VolumeName, name: str, tags: Sequence[str]) -> Words:
+    """Return `lvcreate` of a snapshot in the pool of its origin, active like any other volume."""
+    marked = [word for tag in tags for word in ("--addtag", tag)]
+    return [
+        *("lvcreate", "--yes", "--snapshot", "--setactivationskip", "n", *marked),
+        *("--name", checked_volume(name), "--", str(origin)),
     ]
 
 

@@ -56,7 +56,11 @@ class VolumeGroups(StorageKind, Repair):
         if not any(one.name == unit.key for one in await self._lvm.groups()):
             return []
         found = await self._lvm.volumes(unit.key)
-        return [StoredDisk(unit=unit, name=one.name, size=one.size // MIB) for one in found]
+        return [
+            StoredDisk(unit=unit, name=one.name, size=one.size // MIB)
+            for one in found
+            if not one.pool and not one.is_pool  # of another kind
+        ]
 
     async def sharing(self, paths: Paths, unit: StorageUnit) -> list[str]:
         del paths

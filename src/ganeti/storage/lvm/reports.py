@@ -19,7 +19,7 @@ WAS_TAG = "ganeti.was."
 SNAPSHOT_TAG = "ganeti.snapshot."
 """The prefix of the UUID of the snapshot's origin."""
 
-_TYPE, _STATE, _OPEN, _HEALTH = 0, 4, 5, 8
+_TYPE, _STATE, _OPEN, _ZEROES, _HEALTH = 0, 4, 5, 7, 8
 """Positions in lv_attr."""
 _ALLOCATABLE, _MISSING = 0, 2
 """Positions in pv_attr."""
@@ -41,6 +41,21 @@ class Volume:
     device: tuple[int, int] | None = None
     """Numbers of its device, if it is active."""
     origin: str = ""
+    pool: str = ""
+    """The thin pool that has its space."""
+    data_percent: float = 0.0
+    """Of a pool: the used part of its data, and of its metadata."""
+    metadata_percent: float = 0.0
+
+    @property
+    def is_pool(self) -> bool:
+        """True if it is a pool for thin volumes."""
+        return self.attr[_TYPE : _TYPE + 1] == "t"
+
+    @property
+    def zeroes(self) -> bool:
+        """True if a pool fills new space with zeros before its first use."""
+        return self.attr[_ZEROES : _ZEROES + 1] == "z"
 
     @property
     def is_active(self) -> bool:
@@ -156,6 +171,9 @@ def _volume(row: Row) -> Volume:
         group_uuid=row["vg_uuid"],
         device=(major, minor) if major >= 0 and minor >= 0 else None,
         origin=row["origin"],
+        pool=row.get("pool_lv", "").strip("[]"),
+        data_percent=float(row.get("data_percent") or 0),
+        metadata_percent=float(row.get("metadata_percent") or 0),
     )
 
 

@@ -88,6 +88,9 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
 
     async def _make(self, size: int) -> None:
         """Make the volume and clear it; on a failure nothing remains."""
+        if self._pool:
+            await self._make_thin(size)
+            return
         wipes = self._disk.wipe
         tags = [self._tag, f"{UNWIPED_TAG}0"] if wipes else [self._tag]
         stripes, on = await self._stripes(), await self._alone(size)
@@ -98,6 +101,34 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
         except StorageError:
             await self._forget()
             raise
+
+    @property
+    def _pool(self) -> str:
+        """Return the thin pool of a new volume; '' if it gets space of the group."""
+        return str(self._disk.params.get("thin_pool") or "")
+
+    async def _make_thin(self, size: int) -> None:
+        """Make a volume in a pool that fills new space with zeros, so that nothing need be cleared."""
+        if self._disk.exclusive:
+            raise StorageError(
+                "exclusive storage gives each disk physical volumes of its own, and the volumes of a thin pool share"
+                " them; set thin_pool= for this disk"
+            )
+        name = VolumeName(self._name.group, self._pool)
+        pool = await self._lvm.volume(name)
+        if pool is None or not pool.is_pool:
+            raise StorageError(
+                f"{name} is not a thin pool; make one on each node: lvcreate --type thin-pool --size SIZE --zero y"
+                f" --name {name.name} {name.group}"
+            )
+        if pool.is_partial:
+            raise StorageError(f"a physical volume with a part of thin pool {name} is missing")
+        if self._disk.wipe and not pool.zeroes:
+            raise StorageError(
+                f"thin pool {name} does not fill new space with zeros, which may hold another's data; run: lvchange"
+                f" --zero y {name}"
+            )
+        await self._lvm.act(commands.create_thin(self._name, self._pool, size, [self._tag]))
 
     async def _stripes(self) -> tuple[int, int]:
         """Return the number of stripes and their KiB; at most as many as there are physical volumes."""
@@ -155,7 +186,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
             if volume.size >= size_mib * MIB:
                 return
             on = await self._alone(size_mib * MIB)
-            if self._disk.wipe:
+            if self._disk.wipe and not volume.pool:
                 # Recorded before any new space exists, so that no crash can leave some unnoticed.
                 mark = f"{UNWIPED_TAG}{volume.size}"
                 await self._lvm.act(commands.retag(self._name, add=[mark]))
@@ -189,7 +220,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
         return self._devices.path(VolumeName(self._name.group, name))
 
     async def make(self, name: str) -> None:
-        """Take a thick snapshot, with space for every block of the disk: it never overflows, and so is never lost."""
+        """Take a snapshot that never overflows: a thick one has space for every block, a thin one that of its pool."""
         async with self._naming("make a snapshot of"):
             volume = self._whole(await self._own())
             copy, found = VolumeName(self._name.group, name), await self._copy(name)
@@ -197,7 +228,11 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
                 raise StorageError(f"{copy} already exists and is another volume")
             if found is None:
                 size, tag = snapshot_bytes(volume.size), f"{SNAPSHOT_TAG}{self._disk.uuid}"
-                await self._lvm.act(commands.snapshot(self._name, name, size, [tag]))
+                if volume.pool:
+                    words = commands.thin_snapshot(self._name, name, [tag])
+                else:
+                    words = commands.snapshot(self._name, name, size, [tag])
+                await self._lvm.act(words)
 
     async def roll_back(self, name: str) -> None:
         """Copy the blocks that differ; a merge by LVM would consume the snapshot."""
@@ -210,6 +245,8 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
                 raise StorageError(f"its snapshot {copy} is damaged: its space was exhausted")
             if not (found.is_active and volume.is_active):
                 await self._lvm.act(commands.activate(self._name))
+                if volume.pool:  # a thin snapshot is a volume of its own
+                    await self._lvm.act(commands.activate(copy))
                 volume, found = await self._own() or volume, await self._copy(name) or found
             # LVM reports the size of the space for later writes; the device has that of the disk.
             origin, seen = volume, replace(found, size=volume.size)

@@ -131,7 +131,10 @@ def _check_places(before: Instance, after: Instance) -> None:
         if planner.place(old) != planner.place(new):
             return
     place = planner.place(before.disks[0])
-    where = f" in {place} already; name another place (-e vg=GROUP, -e pool=POOL, --file-storage-dir=NAME)"
+    where = (
+        f" in {place} already; name another place (-e vg=GROUP, -e thin_pool=POOL, -e pool=POOL,"
+        " --file-storage-dir=NAME)"
+    )
     raise PrereqError(
         f"{before.name} has disk template {after.disk_template}{where if place else ' already'}",
         ErrorCode.WRONG_STATE,

@@ -10,6 +10,7 @@ from ganeti.base.process import CommandFailed, Completed
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.storage.lvm.groups import VolumeGroups
 from ganeti.storage.lvm.physical import PhysicalVolumes
+from ganeti.storage.lvm.pools import ThinPools
 from ganeti.storage.lvm.tools import Lvm
 from tests.support.model_lvm import MIB, ModelLvm, ModelPhysical
 
@@ -97,3 +98,39 @@ def test_the_kinds_know_nothing_of_each_other() -> None:
     texts = [Path(str(module.__file__)).read_text("utf-8") for module in (groups, devices)]
     assert "storage.lvm.physical" not in texts[0]
     assert "storage.lvm.groups" not in texts[1]
+
+
+POOL = StorageUnit(kind="lvm-thin", key="xenvg/thin")
+
+
+@pytest.mark.requirement("S2", "S3")
+async def test_thin_pools_are_units_of_their_own(model: ModelLvm) -> None:
+    kind = ThinPools(model.lvm)
+    assert await kind.units(Paths()) == []
+    pool = model.add("xenvg", "thin", 64 * MIB, kind="t", percents=(25.0, 10.0))
+    for name in ("t1", "t2"):
+        model.add("xenvg", name, 40 * MIB, kind="V", pool="thin", tags=["ganeti.disk.x"])
+    (one,) = await kind.units(Paths())
+    assert (one.name, one.size, one.used, one.free) == ("xenvg/thin", 64, 16, 0)
+    space = await kind.space(Paths(), POOL)
+    assert (space.total, space.free, space.promised) == (64, 0, 80)
+    disks = await kind.disks(Paths(), POOL)
+    assert [(disk.unit, disk.name, disk.size) for disk in disks] == [
+        (POOL, "t1", 40),
+        (POOL, "t2", 40),
+    ]
+    assert [one.name for one in await VolumeGroups(model.lvm).disks(Paths(), GROUP)] == ["d1"]
+    with pytest.raises(StorageError, match="thin pool xenvg/nosuch does not exist"):
+        await kind.space(Paths(), StorageUnit(kind="lvm-thin", key="xenvg/nosuch"))
+    assert await kind.problems(Paths()) == []
+    pool.percents = (85.5, 10.0)
+    (problem,) = await kind.problems(Paths())
+    assert problem.startswith("thin pool xenvg/thin uses 85.5% of its data, and when it is full")
+    assert "lvextend --size +SIZE xenvg/thin" in problem
+    pool.percents = (10.0, 91.0)
+    assert "lvextend --poolmetadatasize" in await kind.check(Paths(), "xenvg/thin")
+    pool.partial = True
+    assert "is missing" in await kind.check(Paths(), "xenvg/thin")
+    for name in ("t1", "t2"):  # another's
+        model.volumes["xenvg", name].tags.clear()
+    assert await kind.problems(Paths()) == []

@@ -372,3 +372,90 @@ async def test_what_is_used_or_anothers_is_not_adopted(
     for name in ("-f", "../x", "x_rmeta_0"):
         with pytest.raises(StorageError):
             await disk(model).adopt(name)
+
+
+# --- thin volumes ---
+
+THIN = replace(SPEC, params={"stripes": 4, "thin_pool": "thin"})
+
+
+@pytest.fixture
+def pool(model: ModelLvm) -> ModelLvm:
+    """A group whose space a pool has nearly taken."""
+    model.add("xenvg", "thin", 252 * MIB, kind="t")
+    return model
+
+
+@pytest.mark.requirement("G11", "G12", "F26")
+async def test_a_thin_volume_needs_no_wiping_and_no_space_of_its_group(pool: ModelLvm) -> None:
+    made = disk(pool, THIN)
+    await made.create(512)
+    assert content(pool) == bytes(512 * MIB)
+    volume = pool.volumes[KEY]
+    assert (volume.pool, volume.tags) == ("thin", [f"ganeti.disk.{UUID}"])
+    assert pool.acts() == ["lvcreate"]
+    await made.create(512)
+    await made.open(DiskRole.PRIMARY)
+    await made.grow(1024)
+    assert await made.size_mib() == 1024
+    assert pool.acts() == ["lvcreate", "lvextend"]
+    assert len(content(pool)) == 1024 * MIB
+    await made.remove()
+    assert KEY not in pool.volumes
+
+
+@pytest.mark.requirement("G11")
+async def test_a_thin_snapshot_takes_no_space_and_a_rollback_keeps_it(pool: ModelLvm) -> None:
+    made = disk(pool, THIN)
+    await made.create(8)
+    pool.file("xenvg", NAME).write_bytes(b"before".ljust(8 * MIB, b"\0"))
+    await made.make("s1")
+    copy = pool.volumes["xenvg", "s1"]
+    assert (copy.pool, copy.size, copy.tags) == ("thin", 8 * MIB, [f"ganeti.snapshot.{UUID}"])
+    (words,) = [one for one in pool.ran if "--snapshot" in one]
+    assert "--size" not in words
+    pool.file("xenvg", NAME).write_bytes(b"behind".ljust(8 * MIB, b"\0"))
+    copy.is_active = pool.volumes[KEY].is_active = False  # as after a boot
+    await made.roll_back("s1")
+    assert content(pool).startswith(b"before")
+    assert copy.is_active
+    await made.drop("s1")
+    assert ("xenvg", "s1") not in pool.volumes
+
+
+@pytest.mark.requirement("G11", "G12")
+async def test_a_pool_that_cannot_be_used_is_refused_with_the_command(pool: ModelLvm) -> None:
+    for fields, why in (
+        ({"params": {"thin_pool": "other"}}, "lvcreate --type thin-pool --size SIZE --zero y"),
+        ({"params": {"thin_pool": "plain"}}, "xenvg/plain is not a thin pool"),
+        ({"exclusive": True}, "exclusive storage"),
+    ):
+        pool.volumes.pop(("xenvg", "plain"), None)
+        pool.add("xenvg", "plain")
+        with pytest.raises(StorageError, match=why):
+            await disk(pool, replace(THIN, **fields)).create(8)
+    found = pool.volumes["xenvg", "thin"]
+    found.zeroes = False
+    with pytest.raises(StorageError, match="lvchange --zero y xenvg/thin"):
+        await disk(pool, THIN).create(8)
+    await disk(pool, replace(THIN, wipe=False)).create(8)
+    found.partial = True
+    with pytest.raises(StorageError, match="a part of thin pool xenvg/thin is missing"):
+        await disk(pool, replace(THIN, logical_id=("xenvg", "another"))).create(8)
+
+
+@pytest.mark.requirement("G11", "F24")
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("number", range(4))
+async def test_a_thin_creation_that_fails_can_be_repeated(
+    pool: ModelLvm, number: int, after: bool
+) -> None:
+    pool.fail_at, pool.fails_after = number, after
+    try:
+        await disk(pool, THIN).create(8)
+    except StorageError:
+        made = pool.volumes.get(KEY)
+        assert made is None or made.tags == [f"ganeti.disk.{UUID}"]
+    pool.fail_at = -1
+    await disk(pool, THIN).create(8)
+    assert pool.volumes[KEY].pool == "thin"
