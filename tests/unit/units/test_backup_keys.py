@@ -9,6 +9,7 @@ import pytest
 
 from ganeti.base.backup_ciphers import instance_key, key_id
 from ganeti.config.changes import HIDDEN, ChangedObject
+from ganeti.config.merging.merge import _kept_keys
 from ganeti.jobs.view import JobView
 from ganeti.model.backup_key import BackupKey
 from ganeti.model.opcodes.backup_keys import (
@@ -234,6 +235,41 @@ async def test_plain_backup_is_refused_where_backups_are_encrypted(master: Maste
         assert "is not encrypted, and this cluster encrypts" in error(await master.run(op))
     succeeded(await master.run(restore(allow_unencrypted=True)))
     succeeded(await master.run(OpBackupDrill(instance_name=NAME, allow_unencrypted=True)))
+
+
+async def test_encrypted_backup_becomes_a_new_instance_and_a_running_one(master: Master) -> None:
+    await with_data(master, hypervisor="kvm")
+    await made(master)
+    await encrypting(master)
+    point = succeeded(await master.run(save()))["point"]
+    write(master.world, "new")
+    op = create("web9.example.com", mode="import", disks=[], src_path=NAME, src_backup=point,
+        start=False, disk_template="plain")  # fmt: skip
+    succeeded(await master.run(op))
+    assert contents(master.world).count("old") == 2
+    succeeded(await master.run(restore(live=True)))
+    assert contents(master.world).count("backup") == 2
+    assert not any(backup_node(master.world, number).served for number in (1, 2, 3))
+
+
+async def test_merged_cluster_keeps_the_keys_of_both() -> None:
+    """Without them, nobody could read the backups of the other cluster."""
+    found = [BackupKey(uuid=f"u{at}", name=key_id(bytes([at] * 32)), secret=bytes([at] * 32).hex(), is_active=True)
+        for at in (1, 2)]  # fmt: skip
+    views: list[Any] = [_Keys({one.uuid: one}) for one in found]
+    kept = _kept_keys(views[0], views[1])
+    assert [(one.name, one.is_active) for one in kept] == [(found[1].name, False)]
+    assert _kept_keys(views[0], views[0]) == []
+
+
+class _Keys:
+    """What the merge reads of a snapshot."""
+
+    def __init__(self, found: dict[str, BackupKey]) -> None:
+        self._found = found
+
+    def table(self, _kind: type[BackupKey]) -> dict[str, BackupKey]:
+        return self._found
 
 
 async def test_lost_key_is_named(master: Master) -> None:

@@ -206,7 +206,8 @@ async def test_jobs_begin_when_they_are_due_and_prune_afterwards(
 ) -> None:
     await with_instance(master)
     audit = Audit()
-    succeeded(await master.run(add(keep_last=2, bandwidth=50)))
+    assert "must be one of: yes, no, default" in str(failed(await master.run(add(encrypt="x"))))
+    succeeded(await master.run(add(keep_last=2, bandwidth=50, encrypt="no")))
     async with scheduling(master, audit):
         await asyncio.sleep(5 * HOUR_S)
     assert len(points(world)) == 2
@@ -217,6 +218,7 @@ async def test_jobs_begin_when_they_are_due_and_prune_afterwards(
     save, prune = (state.op for state in view.ops)
     assert isinstance(save, OpBackupSave)
     assert isinstance(prune, OpBackupPrune)
+    assert save.encrypt is False
     assert save.schedule == prune.schedule != ""
     assert (save.bandwidth, prune.keep_last, save.priority) == (50, 2, 10)
     assert save.reason[-1][:2] == (SOURCE, "schedule s of local")
