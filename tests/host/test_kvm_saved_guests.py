@@ -34,8 +34,13 @@ def memory(tmp_path: Path) -> Path:
     return make_disk(tmp_path / "memory", CAPACITY_MIB)
 
 
-async def running(node: Node, guest: Path, disk: Path) -> InstanceSpec:
+async def running(
+    node: Node, guest: Path, disk: Path, *, is_confined: bool = False
+) -> InstanceSpec:
     instance = tiny_instance(guest)
+    if is_confined:
+        own = {"security_model": "user", "security_domain": "nobody", "use_chroot": True}
+        instance = replace(instance, hvparams={**instance.hvparams, **own})
     install(guest, disk, instance.name)
     await boot(node, instance, disk)
     await node.beats(instance)
@@ -56,11 +61,12 @@ async def save(
     return found, copy
 
 
+@pytest.mark.parametrize("is_confined", [False, pytest.param(True, marks=pytest.mark.soak)])
 async def test_a_guest_continues_from_the_moment_at_which_it_was_saved(
-    node: Node, guest: Path, disk: Path, memory: Path
+    node: Node, guest: Path, disk: Path, memory: Path, *, is_confined: bool
 ) -> None:
     """Twice from the same file: the heartbeats follow those of the moment, on the console and on the disk."""
-    instance = await running(node, guest, disk)
+    instance = await running(node, guest, disk, is_confined=is_confined)
     saved, copy = await save(node, instance, memory, disk)
     moment = max(disk_heartbeats(copy))
     await node.beats(instance, 5)
@@ -78,7 +84,8 @@ async def test_a_guest_continues_from_the_moment_at_which_it_was_saved(
         assert "Linux version" not in said(node.console(instance))
         spoken = heartbeats(node.console(instance))
         assert are_consecutive(spoken)
-        assert spoken[0] - moment in (1, 2)
+        # It may have been paused between its write to the disk and the line on its console.
+        assert spoken[0] - moment in (0, 1, 2)
         await node.driver.stop(instance, 0)
         assert are_consecutive(sorted(disk_heartbeats(disk)))
     assert nothing_is_left(node, instance)

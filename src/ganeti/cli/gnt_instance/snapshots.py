@@ -63,7 +63,7 @@ def snapshot(args: argparse.Namespace) -> int:
 
     With --memory, create also saves the memory and the devices of the running guest, of the same moment, on a disk
     beside its disks of twice the guest's memory. The guest runs meanwhile and is paused for the end. A rollback to
-    this snapshot then continues the guest from that moment, started if it was down. It is refused if hypervisor
+    this snapshot then continues the guest from that moment, started if it was down; an agent in the guest then sets its clock. It is refused if hypervisor
     parameters, memory, vcpus, disks, network interfaces or QEMU no longer fit; --no-memory rolls back only the disks,
     which are as after a loss of power.
 

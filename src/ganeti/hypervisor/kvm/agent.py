@@ -88,6 +88,10 @@ class GuestAgent:
         with contextlib.suppress(AgentSilent):
             await self._ask("guest-shutdown", {"mode": "powerdown"})
 
+    async def set_time(self, seconds: float) -> None:
+        """Set the guest's clock, in seconds since the epoch. AgentSilent, AgentRefused."""
+        await self._ask("guest-set-time", {"time": round(seconds * 1e9)})
+
     async def freeze(self) -> int:
         """Freeze all file systems in a consistent state; return how many. Idempotent."""
         if await self._frozen():

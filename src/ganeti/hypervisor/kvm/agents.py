@@ -50,6 +50,14 @@ class Agents(TalksToAgent):
             with contextlib.suppress(HypervisorError):
                 await self._agent(guest).shutdown()
 
+    async def set_time(self, guest: Guest) -> None:
+        """Set the clock of a guest that continues from an earlier moment, if an agent answers."""
+        if _has_channel(guest):
+            try:
+                await self._agent(guest).set_time(time.time())
+            except HypervisorError as err:
+                logger.warning("the clock of %s was not set: %s", guest.instance.name, err)
+
     async def freeze(self, instance: InstanceSpec, limit_s: float) -> int:
         """Freeze a guest's file systems, for at most `limit_s`; return how many."""
         files = self._guests.files(instance.uuid)

@@ -458,6 +458,9 @@ class KvmHypervisor(Hypervisor):
             )
         if status != "running" and not paused:
             await self._run_on(guest)
+            if guest.record.is_restored:
+                self._guests.change(guest, is_restored=False)
+                await self.agents.set_time(guest)
 
     async def _first_go(self, guest: Guest) -> None:
         try:

@@ -73,6 +73,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """The latest time at which a guest that is held for snapshots continues; 0: it is not held."""
     is_saved: bool = False
     """True while its memory is written to a file: if that is interrupted, it must continue."""
+    is_restored: bool = False
+    """True if it was loaded from a file and has not continued yet, so that its clock is that of its moment."""
     port: int = 0
     """The address for an incoming guest."""
     disks_port: int = 0

@@ -125,7 +125,7 @@ class KvmSavedGuests(SavesGuests):
                 guest = await self._launched(instance, disk_paths, info)
                 try:
                     await _load(guest, descriptor, saved.length)
-                    self.guests.change(guest, is_incoming=False)
+                    self.guests.change(guest, is_incoming=False, is_restored=True)
                 except BaseException:
                     await asyncio.shield(self.guests.end(guest))
                     raise

@@ -165,6 +165,21 @@ async def test_freezing_and_thawing_may_be_repeated(guest: Guest, path: Path) ->
         await agent.thaw()
 
 
+async def test_the_clock_is_set_in_nanoseconds(guest: Guest, path: Path) -> None:
+    asked: list[dict[str, Any]] = []
+
+    async def answer(question: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        asked.append(question)
+        writer.write(b'{"return": {}}\n')
+
+    guest.instead = {"guest-set-time": answer}
+    await GuestAgent(path).set_time(1.5)
+    assert asked == [{"execute": "guest-set-time", "arguments": {"time": 1_500_000_000}}]
+    guest.instead = {"guest-set-time": says(b'{"error": {"desc": "unknown command"}}\n')}
+    with pytest.raises(AgentRefused, match="unknown command"):
+        await GuestAgent(path).set_time(1.5)
+
+
 async def test_a_shutdown_is_not_answered(
     guest: Guest, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import HypervisorError
 from ganeti.base.process_table import ProcessId
+from ganeti.hypervisor.kvm.agent import AgentSilent, GuestAgent
 from ganeti.hypervisor.kvm.monitor import CommandRefused
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles
@@ -335,3 +337,36 @@ def test_misfits_are_those_that_the_guest_would_see() -> None:
     assert misfits(INSTANCE, replace(INSTANCE, memory=128)) == ["memory in MiB was 96 and is 128"]
     assert "0 disks" in misfits(INSTANCE, replace(INSTANCE, disks=(DISK,)))[0]
     assert "0 network interfaces" in misfits(INSTANCE, replace(INSTANCE, nics=(nic,)))[0]
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+async def test_the_clock_of_a_restored_guest_is_set_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_silent: bool
+) -> None:
+    set_to: list[float] = []
+
+    async def set_time(_agent: GuestAgent, seconds: float) -> None:
+        set_to.append(seconds)
+        if is_silent:
+            raise AgentSilent("the guest's agent did not answer")
+
+    monkeypatch.setattr(GuestAgent, "set_time", set_time)
+    talks = replace(INSTANCE, hvparams={**INSTANCE.hvparams, "use_guest_agent": True})
+    host = Host(tmp_path / "node")
+    host.memory.write_bytes(bytes(HEADER * 2))
+    await host.driver.start(talks, [])
+
+    async def nothing() -> None:
+        pass
+
+    saved = await host.driver.saved.save(talks, host.memory, CAPACITY, nothing)
+    await host.driver.stop(talks, 0)
+    assert set_to == []
+    await host.driver.saved.restore(talks, [], host.memory, saved)
+    for _ in range(2):
+        await host.driver.start(talks, [])
+    assert host.states == ["running"]
+    assert set_to == [pytest.approx(time.time(), abs=60)]
+    host.qemu.state = "paused"
+    await host.driver.start(talks, [])
+    assert len(set_to) == 1
