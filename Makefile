@@ -72,7 +72,7 @@ check: $(STAMP) ## the inner loop: lint and unit tests side by side, of many lik
 suite: packages $(STAMP) ## all tests, with real daemons and machines; what fails runs once more, alone
 	@scripts/build_console $(BIN)/python optional
 	@if [ -d console/node_modules ]; then cd console && npm run --silent test; fi
-	$(BIN)/python scripts/run_tests.py -n 3 --dist loadgroup -m 'not soak' --durations=12
+	$(BIN)/python scripts/run_tests.py -n 3 --dist loadgroup -m 'not soak' --durations=60
 
 test: $(STAMP) ## everything: lint and all tests side by side
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going lint suite

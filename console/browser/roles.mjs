@@ -7,7 +7,7 @@ const SETTLE_MS = 400;
 const CLOSED = "Your role does not have this page";
 
 for (const [name, password, closed] of users)
-  await scenario(async ({ page, base, folder }) => {
+  await scenario(async ({ page, base }) => {
     const refused = [];
     page.on("response", (response) => {
       const isLogin = response.status() === 401 && response.url().endsWith("/2/session");
@@ -24,7 +24,6 @@ for (const [name, password, closed] of users)
       check(problems.length === 0, `${name} sees on ${title}: ${problems}`);
       check(refused.length === 0, `${name} gets on ${title}: ${refused}`);
       if ((await page.textContent(".page")).includes(CLOSED)) found.push(title);
-      await page.screenshot({ path: `${folder}/role-${name}-${title}.png` });
     }
     check(found.sort().join() === [...closed].sort().join(), `${name} may not open ${found}, and should not open ${closed}`);
     if (closed.length) await accessible(page, `pages of ${name}`);

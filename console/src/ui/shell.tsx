@@ -17,10 +17,23 @@ import { NAVIGATION } from "../pages/pages";
 const NARROW = "(max-width: 860px)";
 const RESUMED_SHOWN_MS = 4000;
 
+/** Whether the window is too narrow to show the menu beside the page. */
+function useNarrow(): boolean {
+  const [isNarrow, setNarrow] = useState(matchMedia(NARROW).matches);
+  useEffect(() => {
+    const width = matchMedia(NARROW);
+    const changed = () => setNarrow(width.matches);
+    width.addEventListener("change", changed);
+    return () => width.removeEventListener("change", changed);
+  }, []);
+  return isNarrow;
+}
+
 export function Shell({ children }: { children: ComponentChildren }) {
   const { path } = usePlace();
   const [isOpen, setOpen] = useState(false);
   const [isPalette, setPalette] = useState(false);
+  const isNarrow = useNarrow();
   const page = path[0] ?? "overview";
   const running = useStore((state) => countRunning(state.tables.job.rows));
   const session = useStore((state) => state.session);
@@ -49,7 +62,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
         <Live />
         <UserMenu />
       </header>
-      <nav class="side" aria-label={t.nav.label} {...(matchMedia(NARROW).matches && !isOpen ? { inert: true } : {})}>
+      <nav class="side" aria-label={t.nav.label} {...(isNarrow && !isOpen ? { inert: true } : {})}>
         {NAVIGATION.map((group) => (
           <section key={group.title}>
             {group.title && <h2>{group.title}</h2>}
