@@ -38,7 +38,11 @@ def test_text_of_a_command_line_takes_the_type_of_the_parameter() -> None:
     [
         ("nosuch", {}, "x: 'nosuch' is not a disk template"),
         ("file", {"stripes": 2}, "x.stripes: disk template file has no such parameter"),
-        ("plain", {"strip": 2}, "x.strip: .* it has stripe_size, stripes, vg"),
+        (
+            "plain",
+            {"strip": 2},
+            "x.strip: .* it has stripe_size, stripes, thin_overcommit, thin_pool, vg",
+        ),
         ("plain", {"stripe": 2, "stripes": 3}, "x.stripes: is given twice"),
         ("plain", {"stripe_size": 48}, "x.stripe_size: must be a power of two"),
         ("plain", {"vg": "-y"}, "x.vg: '-y' is not the name of a volume"),
