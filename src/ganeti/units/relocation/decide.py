@@ -62,12 +62,12 @@ async def plan_migration(
     present = refuse_source(Operation.MIGRATE, instance, decision.source, state)
     asked = InstanceArgs(instance=spec_of(ctx, instance))
     info = await ctx.call(decision.source, MIGRATION_INFO, asked)
-    target, way = await decision.target()
-    if why := why_not_sent(instance, info, way):
+    if why := why_not_sent(instance, info):
         raise PrereqError(
             f"{why}; this stops it for the move: gnt-instance move -n NODE {instance.name}",
             ErrorCode.WRONG_STATE,
         )
+    target, way = await decision.target()
     free = await decision.check_target(target, way, will_run=True)
     shrinking = decision.shrinking(present, target, free, may_change=op.allow_runtime_changes)
     default = filled_hvparams(ctx.snapshot.cluster, instance).get("migration_mode", LIVE)
@@ -230,7 +230,7 @@ class _Decision:
         spec = spec_of(ctx, instance)
         try:
             info = await ctx.call(self.source, MIGRATION_INFO, InstanceArgs(instance=spec))
-            if why := why_not_sent(instance, info, way) or info.obstacle:
+            if why := why_not_sent(instance, info) or info.obstacle:
                 return why
             fit = FitArgs(instance=spec_of(ctx, instance, target), info=info)
             obstacles = await ctx.call(target, MIGRATION_OBSTACLES, fit)

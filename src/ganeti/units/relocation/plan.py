@@ -170,13 +170,13 @@ def refuse_source(
     return 0 if state is None else state.memory
 
 
-def why_not_sent(instance: Instance, info: MigrationInfo, way: Way) -> str:
+def why_not_sent(instance: Instance, info: MigrationInfo) -> str:
     """Return why the guest that `info` describes cannot move with its disks while it runs; '' if it can.
 
     A mirror also writes to its source, so it cannot copy a disk that is read-only in the guest. The configuration may
     be newer than the running guest; `info` has the guest's own disks.
     """
-    if way is not Way.COPY:
+    if not DISK_TEMPLATES[instance.disk_template].is_local:
         return ""
     if not info.mirrors_disks:
         return (
