@@ -97,6 +97,7 @@ await scenario(async ({ page, base, folder, context, watch }) => {
   await page.waitForFunction(() => [...document.querySelectorAll(".edit .lines .badge")].every((one) => one.textContent === "done"));
   await page.screenshot({ path: `${folder}/edit-done.png` });
   await page.locator(".edit").getByRole("button", { name: "Edit again" }).click();
+  await page.waitForSelector(".edit-field");
   check(await field(page, "vcpus").inputValue() === "2", "the new value is not shown");
   await page.locator(".edit-field.changed").count().then((count) => check(count === 0, "the form is not new"));
 

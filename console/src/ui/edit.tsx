@@ -65,6 +65,11 @@ function Form({ kind, name, isRunning, onClose, now, onAgain }: Props & { now: S
   const [isHot, setHot] = useState(true);
   const [steps, setSteps] = useState<readonly Step[] | null>(null);
   const [refusal, setRefusal] = useState<string | null>(null);
+  const [isAnew, setAnew] = useState(false);
+  useEffect(() => {
+    if (!isAnew) return;
+    setAnew(false); setBegan(now); setEntered(new Map()); setExtra([]); setTags(now.tags.join(", ")); setSteps(null);
+  }, [now]);
   const settings = useMemo(() => ({ ...began, settings: [...began.settings, ...extra] }), [began, extra]);
   const guest = kind === "instance" ? { isRunning, isHot } : null;
   const changes = useMemo(() => changesOf(settings.settings, entered), [settings, entered]);
@@ -91,7 +96,8 @@ function Form({ kind, name, isRunning, onClose, now, onAgain }: Props & { now: S
     setRefusal(problem);
     setSteps(null);
   };
-  const begin = () => { setBegan(now); setEntered(new Map()); setExtra([]); setTags(now.tags.join(", ")); setSteps(null); };
+  // What was read before the jobs ended may lack their changes.
+  const begin = () => { setAnew(true); onAgain(); };
   if (steps) return <Applying kind={kind} name={name} steps={steps} changes={changes} guest={guest} onAgain={begin} onRefused={onRefused} onClose={onClose} />;
   const words = text.toLowerCase();
   const visible = settings.settings.filter((one) =>
