@@ -248,11 +248,14 @@ def _has_own_devices(snapshot: View, node: NodeUuid, layer: Disk) -> bool:
 
 def _diskparams(snapshot: View, instance: Instance, disk: Disk) -> Params:
     group = group_of(snapshot, instance.primary_node)
+    return filled_diskparams(snapshot.cluster, group, disk.template, placed_params(disk))
+
+
+def placed_params(disk: Disk) -> Params:
+    """Return a disk's own parameters; one that names no pool is in none, whatever the present default is."""
     row = TEMPLATES.get(disk.template)
     pool = row.storage.pool if row is not None and row.storage is not None else ""
-    # A disk that names no pool is in none, whatever the present default is.
-    own = {pool: "", **disk.params} if pool else disk.params
-    return filled_diskparams(snapshot.cluster, group, disk.template, own)
+    return {pool: "", **disk.params} if pool else disk.params
 
 
 def network_spec(network: Network) -> NetworkSpec:

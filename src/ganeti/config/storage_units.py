@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ganeti.config.fill import filled_diskparams
+from ganeti.config.fill import filled_diskparams, placed_params
 from ganeti.layouts.registry import PLANNERS
 from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES, StorageUnit, storage_facts
 from ganeti.model.objects import Cluster, Disk, NodeUuid
@@ -46,9 +46,7 @@ def disk_unit(cluster: Cluster, layer: Disk) -> StorageUnit | None:
     row = TEMPLATES.get(layer.template)
     if row is None or row.storage is None:
         return None
-    # A disk that names no pool is in none, whatever the present default of the cluster is.
-    pool = {row.storage.pool: ""} if row.storage.pool else {}
-    unit = storage_unit(cluster, layer.template, {**pool, **layer.params})
+    unit = storage_unit(cluster, layer.template, placed_params(layer))
     if not row.in_files or not layer.logical_id:
         return unit
     name = str(layer.logical_id[-1])

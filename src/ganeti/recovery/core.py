@@ -266,7 +266,7 @@ class RecoveryCore:
         return out
 
     def _confirm_soon(self, facts: InstanceFacts, now: float) -> None:
-        """What is protected anew can be recovered only once a heartbeat has told its node."""
+        """A newly protected instance is recovered only after its node has answered a heartbeat that lists it."""
         node = self.nodes.get(facts.node)
         is_new = facts.recovery is Recovery.FAILOVER and not facts.is_under_lease
         if is_new and node is not None:

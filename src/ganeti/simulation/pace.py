@@ -22,7 +22,7 @@ from ganeti.simulation.trace import Event, Kind
 LEAST_S = 2 * BEAT_S + 0.5
 """After a disturbance, every node gets two heartbeats at least."""
 CONFIRMED_S = BEAT_S + 0.25
-"""New protection is confirmed by a heartbeat that is sent at once; without its answer the next one matters."""
+"""New protection is confirmed by a heartbeat that is sent at once; if its answer is lost, time must continue."""
 LOOK_S = 1.0
 _DISTURBING = (
     Kind.NODE_LOST,

@@ -171,7 +171,7 @@ def web(name: str = "web", node: NodeUuid = A, **changes: Any) -> InstanceFacts:
 
 
 @pytest.mark.requirement("D7")
-def test_the_node_of_an_instance_that_is_protected_anew_hears_of_it_at_once() -> None:
+def test_the_node_of_a_newly_protected_instance_gets_a_heartbeat_at_once() -> None:
     driver = Driver(web(), web("db", B)).run(3)
     driver.now += 0.1
     driver.beats.clear()
@@ -181,7 +181,7 @@ def test_the_node_of_an_instance_that_is_protected_anew_hears_of_it_at_once() ->
     driver.configure(db=web("db", B, is_under_lease=False))
     assert [one.node for one in driver.beats] == [B]
     driver.configure(web=web(priority=60))
-    assert [one.node for one in driver.beats] == [B]  # what it has heard is not repeated
+    assert [one.node for one in driver.beats] == [B]  # one that is protected already causes none
 
 
 def test_a_difference_from_other_instances_is_not_relied_on() -> None:
