@@ -295,21 +295,10 @@ class KvmHypervisor(Hypervisor):
             if guest is not None and not await self._ended_if_half_accepted(guest):
                 return await self._accepted_before(guest, wanted.address)
             program, chosen = await self._program_for(instance, info)
-            guest = await self._guests.launch(
-                Launch(
-                    instance=instance,
-                    disk_paths=disk_paths,
-                    program=program,
-                    accelerator=chosen,
-                    machine=info.machine,
-                    is_incoming=True,
-                    slots=info.slots,
-                    added_cpus=info.added_cpus,
-                    memory=info.memory,
-                    lowered=info.lowered,
-                    resume=info.running,
-                )
+            launch = Launch.incoming(
+                instance, disk_paths, program, chosen, info, resume=info.running
             )
+            guest = await self._guests.launch(launch)
             try:
                 incoming = await self._endpoint.listen(guest, wanted)
                 self._guests.change(

@@ -35,6 +35,7 @@ from ganeti.model.hypervisor_params import hypervisor_defaults
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import Lowered
+from ganeti.rpc.procedures.migration import MigrationInfo
 
 MONITOR_S = 30.0
 """The time until the monitor of a new QEMU must answer."""
@@ -115,6 +116,32 @@ class Launch:
     lowered: Lowered | None = None
     disks: Sequence[DiskBackend] | None = None
     """The way to open the disks, if it is not that of their paths."""
+
+    @classmethod
+    def incoming(
+        cls,
+        instance: InstanceSpec,
+        disk_paths: Sequence[str],
+        program: str,
+        accelerator: str,
+        info: MigrationInfo,
+        *,
+        resume: bool,
+    ) -> "Launch":
+        """Return the launch of a guest that another QEMU describes, and that waits for its memory."""
+        return cls(
+            instance=instance,
+            disk_paths=disk_paths,
+            program=program,
+            accelerator=accelerator,
+            machine=info.machine,
+            is_incoming=True,
+            resume=resume,
+            slots=info.slots,
+            added_cpus=info.added_cpus,
+            memory=info.memory,
+            lowered=info.lowered,
+        )
 
     @property
     def hvparams(self) -> Params:

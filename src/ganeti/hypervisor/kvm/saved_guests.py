@@ -152,20 +152,8 @@ class KvmSavedGuests(SavesGuests):
             )
         wanted = incoming_instance(instance, info.instance)
         program, chosen = await self.program_for(wanted, info)
-        return await self.guests.launch(
-            Launch(
-                instance=wanted,
-                disk_paths=disk_paths,
-                program=program,
-                accelerator=chosen,
-                machine=info.machine,
-                is_incoming=True,
-                slots=info.slots,
-                added_cpus=info.added_cpus,
-                memory=info.memory,
-                lowered=info.lowered,
-            )
-        )
+        launch = Launch.incoming(wanted, disk_paths, program, chosen, info, resume=True)
+        return await self.guests.launch(launch)
 
 
 @dataclass
@@ -221,14 +209,11 @@ class _Saving:
                     f"the memory of {self.guest.instance.name} was not saved: {why}"
                 )
             written = os.lseek(self.descriptor, 0, os.SEEK_CUR)
-            if status == "pre-switchover":
-                if not has_disks:
-                    self._note_pause()
-                    await self._take_disks()
-                    await ask("migrate-continue", {"state": "pre-switchover"})
-                    has_disks = True
-                await asyncio.sleep(migration.FIRST_PAUSE_S)
-                continue
+            if status == "pre-switchover" and not has_disks:
+                self._note_pause()
+                await self._take_disks()
+                await ask("migrate-continue", {"state": "pre-switchover"})
+                has_disks, moved = True, loop.time()
             migration.report_memory(memory)
             if written != seen:
                 seen, moved = written, loop.time()
@@ -240,7 +225,9 @@ class _Saving:
             # Paused in time, so that all that it may have changed until then still fits.
             if not self._paused_at and written + self._most(memory) > self.capacity:
                 await self._pause()
-            await asyncio.sleep(migration.until_next_look(memory))
+            # With its disks taken, the guest only waits for this.
+            wait_s = migration.FIRST_PAUSE_S if has_disks else migration.until_next_look(memory)
+            await asyncio.sleep(wait_s)
 
     def _most(self, memory: Mapping[str, Any]) -> int:
         """Return the bytes that QEMU writes at most if the guest stops now; memory that it does not have counts little."""

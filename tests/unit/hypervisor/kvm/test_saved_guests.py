@@ -257,6 +257,10 @@ async def test_a_storage_that_takes_nothing_ends_the_saving(tmp_path: Path) -> N
     with pytest.raises(HypervisorError, match="took nothing for 30 s"):
         await save(host)
     assert (host.states, is_saved(host)) == (["running"], False)
+    host.qemu.is_stuck, host.qemu.ends = False, "pre-switchover"  # for ever, with the disks taken
+    with pytest.raises(HypervisorError, match="took nothing for 30 s"):
+        await save(host)
+    assert (host.states, is_saved(host)) == (["running"], False)
 
 
 async def test_a_guest_is_paused_before_its_memory_could_exceed_the_file(tmp_path: Path) -> None:
