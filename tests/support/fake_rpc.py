@@ -17,6 +17,7 @@ from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.headers import UNKNOWN_PROCEDURE, UNREACHABLE
 from ganeti.rpc.hook_reports import HookReports
+from ganeti.rpc.node_changes import NodeChanges
 from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.rpc.procedures.hooks import HOOKS_LIST, report
 
@@ -60,6 +61,7 @@ class FakeRpc:
         self.changing_calls: list[RecordedCall] = []
         """Those of `calls` whose procedures change a host, in order."""
         self.hook_reports = HookReports()
+        self.node_changes = NodeChanges()
         self._leader_term = leader_term
         self._faults: dict[int, Fault] = {}
         self._changing = 0
@@ -81,6 +83,13 @@ class FakeRpc:
         """The handler's result; raises RpcOffline, RpcFailed or RpcUnknown."""
         if node.offline:
             raise RpcOffline(node.name, "it is marked offline")
+        try:
+            return await self._made(node, procedure, args, key)
+        finally:
+            if procedure.changes_resources:
+                self.node_changes.add(NodeUuid(node.uuid))
+
+    async def _made(self, node: Node, procedure: Procedure[A, R], args: A, key: str) -> R:
         recorded = RecordedCall(node.name, procedure.name, args, key)
         self.calls.append(recorded)
         if procedure.changes:

@@ -283,7 +283,7 @@ class Master:
             hook_reports=self.rpc.hook_reports,
             built_in=world.built_in,
             webhook_post=world.webhook_post,
-            node_data=NodeData(world.node_data_age_s),
+            node_data=NodeData(world.node_data_age_s, self.rpc.node_changes),
             domain_secret=lambda: world.domain_secret or no_secret(),
             pending_undo=lambda: self.queue.pending_undo(),  # noqa: PLW0108 - the queue comes later
         )

@@ -65,6 +65,7 @@ from ganeti.query.live import LiveSource
 from ganeti.query.screenshots import ScreenshotSource
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.hook_reports import HookReports
+from ganeti.rpc.node_changes import NodeChanges
 from ganeti.rpc.stale_work import StaleWorkFence
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
@@ -207,6 +208,7 @@ class MasterServices:
             config=config,
             rpc=fence,
             hook_reports=rpc.hook_reports,
+            node_changes=rpc.node_changes,
             distributor=distributor,
             members=members,
             servers=servers,
@@ -255,6 +257,7 @@ class MasterServices:
         config: Config,
         rpc: StaleWorkFence,
         hook_reports: HookReports,
+        node_changes: NodeChanges,
         distributor: SsconfDistributor,
         members: MembershipKeeper,
         servers: StateServers,
@@ -278,7 +281,7 @@ class MasterServices:
             state_faults=lambda: servers.faults(config.snapshot.master_candidates()),
             registers=self._registers,
             pending_undo=lambda: self._jobs.pending_undo() if self._jobs else (),
-            node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
+            node_data=NodeData(NODE_DATA_AGE_S, node_changes),
             built_in=built_in,
             renewal=renewal,
             recovery=recovery,

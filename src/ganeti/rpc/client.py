@@ -29,6 +29,7 @@ from ganeti.rpc.headers import (
     UNREACHABLE,
 )
 from ganeti.rpc.hook_reports import HookReports
+from ganeti.rpc.node_changes import NodeChanges
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.timings import Timing
 from ganeti.rpc.transport import Answer, NoAnswer, NotSent, Transport
@@ -78,6 +79,7 @@ class RpcClient:
         self.timings: defaultdict[str, Timing] = defaultdict(Timing)
         """Durations of the calls that were sent, by procedure."""
         self.hook_reports = HookReports()
+        self.node_changes = NodeChanges()
 
     async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
         """Return the result; raise RpcOffline, RpcFailed or RpcUnknown within the procedure's deadline."""
@@ -101,6 +103,8 @@ class RpcClient:
             raise RpcUnknown(node.name, f"{procedure.name}: no answer: {err}") from err
         finally:
             self.changes += procedure.changes
+            if procedure.changes_resources or not is_answered:
+                self.node_changes.add(NodeUuid(node.uuid))
             self.timings[procedure.name].add(loop.time() - begun, failed=not is_answered)
         if answer.hooks is not None:
             self.hook_reports.add(NodeUuid(node.uuid), called_at, answer.hooks)

@@ -130,7 +130,7 @@ class SimulatedMaster:
             candidates=WillingCandidates(),
             hook_reports=rpc.hook_reports,
             pending_undo=lambda: self.queue.pending_undo(),  # noqa: PLW0108 - the queue comes later
-            node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
+            node_data=NodeData(NODE_DATA_AGE_S, rpc.node_changes),
             built_in=AllocationClient(Worker().exchange),
             recovery=self.recovery,
             elects_master=elects_master,

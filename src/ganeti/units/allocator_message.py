@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from ganeti.base.errors import RpcError
 from ganeti.config.fill import filled_ipolicy, is_exclusive
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import storage_unit
@@ -13,9 +12,8 @@ from ganeti.model.objects import Cluster, NodeGroup
 from ganeti.model.params import IPOLICY_DEFAULTS
 from ganeti.protocols import iallocator
 from ganeti.units.instance_texts import InstanceTexts
-from ganeti.units.node_choice import minus_reserved
 from ganeti.units.node_data import NodeReports
-from ganeti.units.node_texts import Live, NodeFacts
+from ganeti.units.node_texts import NodeFacts
 from ganeti.units.placements import Placement
 from ganeti.units.services import Services
 
@@ -52,7 +50,7 @@ async def cluster_message(
     reports = await services.node_data.reports(ctx.services, ctx.snapshot, fresh=fresh)
     placements = services.placements
     snapshot = ctx.snapshot
-    known = _Known(snapshot, reports, placements.since(reports.mark), placements.pending())
+    known = _Known(snapshot, reports, placements.pending())
     make = partial(_message, known, request, template, services, ignore_policy=ignore_policy)
     if len(snapshot.instances) <= INSTANCES_AT_ONCE:
         return make()
@@ -64,8 +62,6 @@ class _Known(NamedTuple):
 
     snapshot: Snapshot
     reports: NodeReports
-    taken: list[Placement]
-    """Changes that the node reports may not include yet."""
     pending: list[Placement]
 
 
@@ -102,15 +98,14 @@ def _message(
 
 def _nodes(known: _Known, template: str, texts: InstanceTexts) -> Iterator[NodeFacts]:
     """Yield every node; one without a report counts as offline."""
-    snapshot, reports, taken, _pending = known
+    snapshot, reports, _pending = known
     cluster, groups = snapshot.cluster, snapshot.groups
     unit = storage_unit(cluster, template)
     exclusive = {uuid: is_exclusive(cluster, group) for uuid, group in groups.items()}
     for uuid, node in snapshot.nodes.items():
-        answer, live = reports.answers.get(node.uuid), None
-        if not (node.offline or answer is None or isinstance(answer, RpcError)):
-            info = minus_reserved(answer, reports.snapshot, node, taken) if taken else answer
-            live = Live.of(info, unit, exclusive=exclusive[node.group])
+        live = None
+        if not node.offline:
+            live = reports.live(node, unit, exclusive=exclusive[node.group])
         yield NodeFacts(node, texts.memory[uuid], texts.up_memory[uuid], live)
 
 

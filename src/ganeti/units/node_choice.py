@@ -1,17 +1,16 @@
 """Checks of nodes that several units share."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError
-from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import with_overcommit
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo, NodeInfoArgs
 from ganeti.units.context import UnitContext
-from ganeti.units.placements import Placement, memory_on
+from ganeti.units.placements import minus_reserved
 
 
 def check_online(node: Node) -> None:
@@ -48,26 +47,6 @@ async def free_resources(
         raise PrereqError(f"{what}: cannot query {err}", ErrorCode.ENVIRONMENT) from err
     storage = [with_overcommit(ctx.snapshot.cluster, space) for space in info.storage]
     return minus_reserved(replace(info, storage=storage), ctx.snapshot, node, earlier)
-
-
-def minus_reserved(
-    info: NodeInfo, snapshot: Snapshot, node: Node, placements: Sequence[Placement]
-) -> NodeInfo:
-    """Return `info` as after the placements; disks of known instances exist already."""
-    new = [one for one in placements if snapshot.instance_by_name(one.name) is None]
-    storage = []
-    for space in info.storage:
-        planned = sum(one.disk_space(space.unit, node.uuid) for one in new)
-        devices = sum(one.spindles(space.unit, node.uuid) for one in new)
-        storage.append(
-            replace(
-                space,
-                free=max(0, space.free - planned),
-                free_devices=max(0, space.free_devices - devices),
-            )
-        )
-    memory_free = max(0, info.memory_free - memory_on(placements, node.uuid))
-    return replace(info, memory_free=memory_free, storage=storage)
 
 
 def check_memory(info: NodeInfo, node: Node, memory_mib: int, what: str) -> None:

@@ -1,13 +1,17 @@
 """Placements that are decided, but whose guests do not run yet."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from msgspec.structs import replace
+
+from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import DISK_TEMPLATES, StorageUnit
-from ganeti.model.objects import NodeUuid
+from ganeti.model.objects import Node, NodeUuid
+from ganeti.rpc.procedures.host import NodeInfo
 
 ENDED_LIMIT = 1000
 """The number of ended placements that are kept, for users of older node reports."""
@@ -97,6 +101,42 @@ class Placements:
         return list(takewhile(lambda one: one.job_id != job_id, self._placed.values()))
 
 
+def concerned_nodes(
+    placements: Iterable[Placement], known: Snapshot
+) -> Collection[NodeUuid] | None:
+    """Return the nodes that placements take something from; None: all of them, because they share the storage.
+
+    The disks of instances in `known` exist already.
+    """
+    found: set[NodeUuid] = set()
+    for one in placements:
+        found.update(one.nodes)
+        is_shared = one.unit is not None and DISK_TEMPLATES[one.message["disk_template"]].shared
+        if is_shared and known.instance_by_name(one.name) is None:
+            return None
+    return found
+
+
 def memory_on(placements: Iterable[Placement], node: NodeUuid) -> int:
     """Return MiB of memory that placements will use on a node."""
     return sum(one.memory for one in placements if one.nodes[0] == node)
+
+
+def minus_reserved(
+    info: NodeInfo, snapshot: Snapshot, node: Node, placements: Sequence[Placement]
+) -> NodeInfo:
+    """Return `info` as after the placements; disks of known instances exist already."""
+    new = [one for one in placements if snapshot.instance_by_name(one.name) is None]
+    storage = []
+    for space in info.storage:
+        planned = sum(one.disk_space(space.unit, node.uuid) for one in new)
+        devices = sum(one.spindles(space.unit, node.uuid) for one in new)
+        storage.append(
+            replace(
+                space,
+                free=max(0, space.free - planned),
+                free_devices=max(0, space.free_devices - devices),
+            )
+        )
+    memory_free = max(0, info.memory_free - memory_on(placements, node.uuid))
+    return replace(info, memory_free=memory_free, storage=storage)

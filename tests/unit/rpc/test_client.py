@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,7 +8,7 @@ import msgspec
 import pytest
 
 from ganeti.base.errors import RpcError, RpcFailed, RpcOffline, RpcUnknown
-from ganeti.model.objects import Node
+from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.client import (
     NODES_AT_ONCE,
     REATTACH_DELAY_S,
@@ -15,6 +16,7 @@ from ganeti.rpc.client import (
     RpcClient,
 )
 from ganeti.rpc.headers import EPOCH_HEADER, KEY_HEADER, MASTER_HEADER, UNREACHABLE
+from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.procedures.form import Lane, Nothing, Procedure
 from ganeti.rpc.procedures.host import LEAVE_CLUSTER, TEST_DELAY, HypervisorsArgs, LeaveArgs
 from ganeti.rpc.procedures.host import TestDelayArgs as DelayArgs
@@ -259,3 +261,24 @@ async def test_changing_call_waits_for_the_lease_and_is_not_sent_without_one() -
         await rpc.call(node(1), LEAVE_CLUSTER, LEAVE)
     assert caught.value.wire_error == UNREACHABLE
     assert len(script.sent) == 2
+
+
+@pytest.mark.parametrize(
+    ("procedure", "args", "outcome", "counts"),
+    [
+        (LEAVE_CLUSTER, LEAVE, ok({}), True),
+        (WRITE_SSCONF, SsconfArgs(position=1, values={}), ok({}), False),
+        (INSTANCES_INFO, HypervisorsArgs(hypervisors=[]), ok([]), False),
+        (INSTANCES_INFO, HypervisorsArgs(hypervisors=[]), NoAnswer("broken"), True),
+        (INSTANCES_INFO, HypervisorsArgs(hypervisors=[]), NotSent("no route"), True),
+    ],
+)
+async def test_calls_that_use_resources_or_stay_unanswered_count_as_changes_of_the_node(
+    procedure: Procedure[Any, Any], args: Any, outcome: Answer | Exception, counts: bool
+) -> None:
+    rpc, one = client(Script(outcome)), NodeUuid(node().uuid)
+    moment = rpc.node_changes.moment()
+    with contextlib.suppress(RpcError):
+        await rpc.call(node(), procedure, args)
+    assert rpc.node_changes.since(one, moment) == counts
+    assert not rpc.node_changes.since(one, rpc.node_changes.moment())

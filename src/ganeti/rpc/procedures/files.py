@@ -60,8 +60,12 @@ class SharedFiles(Message, frozen=True, kw_only=True):
     problems: list[str]
 
 
-WRITE_SSCONF = Procedure("write_ssconf", SsconfArgs, SsconfWritten, NORMAL_S, changes=True)
+WRITE_SSCONF = Procedure(
+    "write_ssconf", SsconfArgs, SsconfWritten, NORMAL_S, changes=True, keeps_resources=True
+)
 
 SHARED_FILES = Procedure("shared_files", SharedFilesArgs, SharedFiles, NORMAL_S, changes=False)
 
-WRITE_FILE = Procedure("write_file", NodeFile, Nothing, NORMAL_S, changes=True)
+WRITE_FILE = Procedure(
+    "write_file", NodeFile, Nothing, NORMAL_S, changes=True, keeps_resources=True
+)

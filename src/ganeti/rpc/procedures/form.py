@@ -38,11 +38,18 @@ class Procedure(Generic[A, R_co]):
     changes: bool
     is_long: bool = False
     """Runs as a task of the node with a durable record, which outlives the node daemon (`node/tasks.py`)."""
+    keeps_resources: bool = False
+    """Leaves the memory and the disk space of the node as they are, although it changes something."""
 
     @cached_property
     def answer(self) -> type[Any]:
         """Return the form of an answer with a result."""
         return msgspec.defstruct(f"{self.name}_answer", [("result", self.result)])
+
+    @cached_property
+    def changes_resources(self) -> bool:
+        """Return whether the node may have other free memory or disk space after a call."""
+        return self.changes and not self.keeps_resources
 
     @cached_property
     def lane(self) -> Lane:
