@@ -6,17 +6,22 @@ seconds of a whole job between two nodes of this host; the fastest of some of ea
 full one.
 `encrypted_full_ratio`, `encrypted_restore_ratio`: seconds of an encrypted full backup over those of a plain one, and of
 its restore.
+`guest_write_full_mib_s`, `guest_first_write_full_mib_s`, `live_full_mib_s`: the rate of the backup meanwhile, and that
+without writes.
 `incremental_ratio`: seconds in which 1 % changed blocks of a running guest, found by QEMU's bitmap, are written to an
 image and synced, over those of all its blocks; `incremental_bytes_ratio`: the same of bytes.
-`guest_write_latency_ratio`: the mean time of a write of 64 KiB by QEMU's device over all of a backup's reading, over
-that without one. Each write is the first one to its block, the slowest kind.
+`guest_write_latency_ratio`: the mean time of a guest's write during a backup, over that without one, by QEMU's device. Half
+of the writes append records of 4 KiB to a log, each with a flush; half overwrite random 4 KiB of a sixteenth of the
+disk. `guest_write_p50_ratio`, `guest_write_p99_ratio`: the same of these percentiles.
+`guest_first_write_ratio`, with `_p50_` and `_p99_`: the same of the slowest kind: writes of 64 KiB, each the first
+one to its block, so that its old content is copied if the backup has not read it yet.
+The program of the node that makes the backup reads the guest's disk, and writes to memory: a target is on another disk.
 `live_restore_boot_s`: seconds until a guest that a live restore starts above a backup on another node is ready;
 `live_restore_boot_ratio`: over those of its ordinary start; the fastest of some of each, in turns.
 """
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import random
@@ -40,10 +45,10 @@ from ganeti.base.process import run
 from ganeti.hypervisor.abilities import Moment
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.pci_slots import device_id
+from ganeti.model import wire
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.node.backups.directory import NEW
-from ganeti.node.backups.ends import ImageSink, open_changes
-from ganeti.node.carrier.order import ChangesOrder, ImageOrder
+from ganeti.node.carrier.order import ChangesOrder, EndOrder, ImageOrder, StreamOrder
 from ganeti.protocols.backup_manifest import image_file
 from ganeti.vcluster.layout import VirtualCluster
 from tests.support.kvm_nodes import READY, Node
@@ -60,6 +65,9 @@ MIB, BLOCK = 1024 * 1024, 64 * 1024
 CHANGED = 0.01
 NAME, NODE1, NODE2 = "source.example.com", "node1.vcluster.test", "node2.vcluster.test"
 WRITES, WRITES_AT_ONCE = 200, 20
+RECORD, LOG = 4096, 4 * MIB
+DATABASE = 1 / 16
+"""Share of the disk that random writes overwrite."""
 _FIRST, _SECOND = "20261127-180500", "20261127-190500"
 _OPS = re.compile(r"and (\S+) ops/sec")
 
@@ -159,19 +167,33 @@ class Guest:
 
     def __init__(self, node: Node, instance: InstanceSpec, size: int) -> None:
         self._node, self._instance, self._size = node, instance, size
+        self._appended = 0
 
     def _log(self, begin: int = 0) -> bytes:
         """Return what QEMU has printed."""
         return self._node.files(self._instance).qemu_log.read_bytes()[begin:]
 
     async def write(self, count: int) -> list[float]:
-        """Write random blocks; return the seconds that QEMU took for each."""
+        """Write to random blocks; return the seconds that QEMU took for each."""
+        blocks = random.sample(range(self._size // BLOCK), count)
+        return await self._write([(block * BLOCK, BLOCK, "") for block in blocks])
+
+    async def work(self, count: int) -> list[float]:
+        """Write like a database: append to a log with a flush, and overwrite; return the seconds of each."""
+        records = range(LOG, LOG + int(self._size * DATABASE), RECORD)
+        writes = list[tuple[int, int, str]]()
+        for at in random.sample(records, count // 2):
+            writes += [(self._appended, RECORD, "-f"), (at, RECORD, "")]
+            self._appended = (self._appended + RECORD) % LOG
+        return await self._write(writes)
+
+    async def _write(self, writes: list[tuple[int, int, str]]) -> list[float]:
         begin = len(self._log())
         path = (
             f"/machine/peripheral/{device_id('disk', self._instance.disks[0].uuid)}/virtio-backend"
         )
-        for block in random.sample(range(self._size // BLOCK), count):
-            words = f'qemu-io -d {path} "write -P 7 {block * BLOCK} {BLOCK}"'
+        for at, length, flags in writes:
+            words = f'qemu-io -d {path} "write {flags} -P 7 {at} {length}"'
             await self._node.ask(self._instance)("human-monitor-command", {"command-line": words})
         said = self._log(begin).decode(errors="replace")
         return [1 / float(ops) for ops in _OPS.findall(said)]
@@ -181,29 +203,36 @@ class Guest:
             self._instance, base=base, bitmap=bitmap, limit_s=60
         )
 
-    async def end(self, base: str, bitmap: str) -> None:
-        await self._node.driver.moments.end(self._instance, base=base, bitmap=bitmap, keep=True)
+    async def end(self, base: str, bitmap: str, *, keep: bool) -> None:
+        await self._node.driver.moments.end(self._instance, base=base, bitmap=bitmap, keep=keep)
 
-    def save(self, moment: Moment, bitmap: str, directory: Path, point: str) -> tuple[float, int]:
-        """Save a moment to a new image, based on an earlier one if there is a bitmap; return the seconds and bytes."""
+    async def save(
+        self, moment: Moment, bitmap: str, directory: Path, point: str
+    ) -> tuple[float, int]:
+        """Let the node's program save a moment to a new image; return the seconds of its work and the bytes.
+
+        The image is based on an earlier one if there is a bitmap.
+        """
         disk = self._instance.disks[0].uuid
-        file, backing = image_file(point, disk), image_file(_FIRST, disk) if bitmap else ""
         image = ImageOrder(
-            directory=str(directory), file=file, backing=backing, disk=disk, size=self._size
+            directory=str(directory),
+            file=image_file(point, disk),
+            backing=image_file(_FIRST, disk) if bitmap else "",
+            disk=disk,
+            size=self._size,
         )
-
-        def all_of() -> None:
-            order = ChangesOrder(export=disk, bitmap=bitmap)
-            with (
-                open_changes(order, str(moment.socket), self._size) as changes,
-                contextlib.closing(ImageSink(image)) as sink,
-            ):
-                for zeros, data in changes.pieces():
-                    sink.take(zeros, data)
-                sink.finish()
-
-        taken = seconds(all_of)
-        return taken, (directory / f"{file}{NEW}").stat().st_size
+        source = EndOrder(path=str(moment.socket), changes=ChangesOrder(export=disk, bitmap=bitmap))
+        order = StreamOrder(source=source, sink=EndOrder(image=image), size=self._size)
+        file = directory / "stream.order"
+        file.write_bytes(wire.encode(order))
+        words = ["-m", "ganeti.node.carrier.program", str(file)]
+        program = await asyncio.create_subprocess_exec(sys.executable, *words)
+        if await program.wait():
+            raise RuntimeError("the program that saves the disk failed")
+        written, result = directory / f"{image.file}{NEW}", file.with_suffix(".result")
+        length = written.stat().st_size
+        written.unlink()
+        return json.loads(result.read_bytes())["seconds"], length
 
 
 def prepared(directory: Path, size: int) -> tuple[Node, InstanceSpec, Path]:
@@ -219,39 +248,67 @@ def prepared(directory: Path, size: int) -> tuple[Node, InstanceSpec, Path]:
     return Node(paths, KvmHypervisor(paths, run)), instance, disk
 
 
-async def running(node: Node, instance: InstanceSpec, disk: Path, size: int) -> dict[str, float]:
+async def running(
+    node: Node, instance: InstanceSpec, disk: Path, size: int, rounds: int
+) -> dict[str, float]:
     """The ratios of a running QEMU."""
     await node.driver.start(instance, [str(disk)], paused=True)
     try:
-        return await _figures(Guest(node, instance, size), disk.parent, size)
+        with tempfile.TemporaryDirectory(prefix="gnt-", dir="/dev/shm") as target:
+            return await _figures(Guest(node, instance, size), Path(target), size, rounds)
     finally:
         await node.driver.stop(instance, 0)
 
 
-async def _figures(guest: Guest, directory: Path, size: int) -> dict[str, float]:
-    await guest.write(WRITES)
-    alone = await guest.write(WRITES)
-    moment = await guest.begin("", "b0")
-    full = asyncio.create_task(asyncio.to_thread(guest.save, moment, "", directory, _FIRST))
-    meanwhile = list[float]()
-    while not full.done():
-        meanwhile += await guest.write(WRITES_AT_ONCE)
-    full_s, full_bytes = await full
-    await guest.end("", "b0")
-    moment = await guest.begin("b0", "b1")  # the next backup reads only what changes from here
-    await guest.end("b0", "b1")
+async def _figures(guest: Guest, directory: Path, size: int, rounds: int) -> dict[str, float]:
+    figures = dict[str, float]()
+    for name, write in (("guest_write", guest.work), ("guest_first_write", guest.write)):
+        await write(WRITES)
+        alone, meanwhile, rates = list[float](), list[float](), list[float]()
+        for _ in range(rounds):
+            alone += await write(WRITES)
+            moment = await guest.begin("", name)
+            full = asyncio.create_task(guest.save(moment, "", directory, _FIRST))
+            while not full.done():
+                meanwhile += await write(WRITES_AT_ONCE)
+            rates.append(size / MIB / (await full)[0])
+            await guest.end("", name, keep=False)
+        alone += await write(WRITES)
+        figures |= compared(name, alone, meanwhile)
+        figures[f"{name}_full_mib_s"] = round(statistics.median(rates))
+    moment = await guest.begin("", "b1")
+    full_s, full_bytes = await guest.save(moment, "", directory, _FIRST)
+    await guest.end("", "b1", keep=True)  # the next backup reads only what changes from here
     await guest.write(int(size // BLOCK * CHANGED))
     moment = await guest.begin("b1", "b2")
     if not moment.has_changes:
         raise RuntimeError("QEMU has no bitmap of the changes")
-    changed_s, changed_bytes = await asyncio.to_thread(guest.save, moment, "b1", directory, _SECOND)
-    await guest.end("b1", "b2")
+    changed_s, changed_bytes = await guest.save(moment, "b1", directory, _SECOND)
+    await guest.end("b1", "b2", keep=True)
     return {
-        "guest_write_ms": round(1000 * statistics.mean(alone), 3),
-        "guest_write_latency_ratio": round(statistics.mean(meanwhile) / statistics.mean(alone), 2),
+        **figures,
         "live_full_mib_s": round(size / MIB / full_s),
         "incremental_ratio": round(changed_s / full_s, 3),
         "incremental_bytes_ratio": round(changed_bytes / full_bytes, 3),
+    }
+
+
+def compared(name: str, alone: list[float], meanwhile: list[float]) -> dict[str, float]:
+    """Return how the seconds of writes during a backup compare with those without one."""
+
+    def percentile(number: int, among: list[float]) -> float:
+        return statistics.quantiles(among, n=100)[number - 1]
+
+    main = "guest_write_latency_ratio" if name == "guest_write" else f"{name}_ratio"
+    return {
+        f"{name}_ms": round(1000 * statistics.mean(alone), 3),
+        main: round(statistics.mean(meanwhile) / statistics.mean(alone), 2),
+        **{
+            f"{name}_p{number}_ratio": round(
+                percentile(number, meanwhile) / percentile(number, alone), 2
+            )
+            for number in (50, 99)
+        },
     }
 
 
@@ -296,7 +353,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     size, rounds = (256, 1) if quick else (2048, 2)
     with tempfile.TemporaryDirectory(prefix="gnt-", dir="/var/tmp") as name:
-        live = asyncio.run(running(*prepared(Path(name), size), size * MIB))
+        live = asyncio.run(running(*prepared(Path(name), size), size * MIB, rounds))
     with tempfile.TemporaryDirectory(prefix="gnt-", dir="/var/tmp") as name:
         Path(name).chmod(0o711)
         live |= asyncio.run(boots(Path(name), 1 + rounds))

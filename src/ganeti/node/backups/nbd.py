@@ -5,6 +5,7 @@ import struct
 from collections.abc import Iterator
 
 from ganeti.base.errors import HostError
+from ganeti.node.backups.throttle import Throttle, server_of, written_by
 from ganeti.protocols import nbd
 from ganeti.protocols.nbd import ChunkKind, Command, Export, Option, Reply
 from ganeti.protocols.qcow2 import CLUSTER
@@ -31,7 +32,11 @@ class NbdReader:
     def __init__(
         self, path: str, export: str, context: str, size: int, *, forgets: bool = False
     ) -> None:
-        """With `forgets`, the export shows a moment, and each part is read once: QEMU drops it after that."""
+        """With `forgets`, the export is a moment of a running guest.
+
+        Each part is read once: QEMU drops it afterwards. Reading slows down while the guest writes.
+        """
+        self._throttle: Throttle | None = None
         self._context, self._size = context, size
         self._socket = socket.socket(socket.AF_UNIX)
         self._handle = 0
@@ -41,6 +46,9 @@ class NbdReader:
             self._socket.settimeout(ANSWER_S)
             self._socket.connect(path)
             self._negotiate(export)
+            if forgets:
+                guest = server_of(self._socket)
+                self._throttle = Throttle(lambda: written_by(guest))
         except (OSError, struct.error) as err:
             self.close()
             raise HostError(f"QEMU does not show the disk of this moment: {err}") from err
@@ -137,6 +145,14 @@ class NbdReader:
 
     def read(self, offset: int, room: memoryview) -> None:
         """Fill the buffer."""
+        while room:
+            part = room if self._throttle is None else room[: self._throttle.begin()]
+            self._read(offset, part)
+            if self._throttle is not None:
+                self._throttle.end()
+            room, offset = room[len(part) :], offset + len(part)
+
+    def _read(self, offset: int, room: memoryview) -> None:
         if offset != self._read_to or offset - self._forgotten >= FORGET_BYTES:
             self._forget()
             self._forgotten = offset

@@ -21,6 +21,7 @@ from ganeti.base.files import is_full, write_atomically
 from ganeti.base.terminal import say
 from ganeti.model import wire
 from ganeti.model.compression import COMPRESSIONS, NONE
+from ganeti.node.backups.throttle import step_back
 from ganeti.node.carrier.buffers import Digest, fill
 from ganeti.node.carrier.callers import standard_input
 from ganeti.node.carrier.connection import (
@@ -73,11 +74,19 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _carry_out(order: StreamOrder, file: Path) -> Result:
+    if _makes_backup(order):
+        step_back()
     if order.source is None:
         return _Receiver(order, file).run()
     if order.sink is None:
         return _Sender(order, file).run()
     return _copy(order, file, order.source, order.sink)
+
+
+def _makes_backup(order: StreamOrder) -> bool:
+    """Return whether the disk of a running guest is read, or the image of a backup is written."""
+    changes = order.source.changes if order.source else None
+    return bool((changes and changes.export) or (order.sink and order.sink.image))
 
 
 def _text(path: str, err: Exception) -> str:

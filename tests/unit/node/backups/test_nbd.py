@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.errors import HostError
+from ganeti.node.backups import nbd, throttle
 from ganeti.node.backups.ends import open_changes
 from ganeti.node.backups.nbd import ALLOCATION, FORGET_BYTES, NbdReader, dirty_context
+from ganeti.node.backups.throttle import LARGE, SMALL
 from ganeti.node.carrier.order import ChangesOrder
+from ganeti.protocols.nbd import Command
 
 pytestmark = pytest.mark.requirement("A64", "B7")
 
@@ -110,6 +113,36 @@ def test_parts_that_were_read_are_discarded_where_the_server_allows_it(
         disk.read(0, memoryview(room))
     assert found == data
     assert (bytes(room) == bytes(part)) is forgotten
+
+
+def test_disk_of_a_writing_guest_is_read_in_small_parts(
+    disk_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image, data = disk_path / "disk", os.urandom(24 * BLOCK)
+    image.write_bytes(data)
+    written, lengths = iter(range(100)), list[int]()
+    monkeypatch.setattr(nbd, "written_by", lambda _process: next(written))
+    request = NbdReader._request
+
+    def counted(self: NbdReader, kind: int, offset: int, length: int) -> None:
+        if kind == Command.READ:
+            lengths.append(length)
+        request(self, kind, offset, length)
+
+    monkeypatch.setattr(NbdReader, "_request", counted)
+    with (
+        served(disk_path, image, "--discard=unmap") as path,
+        contextlib.closing(NbdReader(path, "disk", ALLOCATION, len(data), forgets=True)) as disk,
+    ):
+        room = bytearray(len(data))
+        disk.read(0, memoryview(room))
+        written = iter([50] * 100)
+        monkeypatch.setattr(throttle, "WRITES_STILL_S", 0)
+        disk.read(0, memoryview(bytearray(LARGE)))
+        disk.read(0, memoryview(bytearray(LARGE)))
+    assert room == data
+    assert lengths[: len(data) // SMALL] == [SMALL] * (len(data) // SMALL)
+    assert lengths[-1] == LARGE
 
 
 def test_reader_never_discards_by_itself(disk_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ganeti.node.carrier import program
 from ganeti.node.carrier.frames import Pieces
 from ganeti.node.carrier.program import BURST_S, main, paced
 
@@ -31,6 +32,27 @@ def test_copy_reports_its_length(tmp_path: Path) -> None:
     assert status == 0
     assert json.loads(text)["data_bytes"] == 4 * MIB
     assert target.read_bytes() == b"data" * MIB + b"x" * MIB
+
+
+@pytest.mark.parametrize(
+    ("end", "steps_back"),
+    [
+        ({"source": {"path": "none", "changes": {"export": "disk"}}}, True),
+        ({"sink": {"image": {"directory": "none", "file": "f", "backing": "", "disk": "d", "size": 1}}}, True),
+        ({"source": {"path": "none", "changes": {}}}, False),
+        ({}, False),
+    ],
+)  # fmt: skip
+def test_only_programs_of_backups_step_back_behind_guests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: dict[str, Any], *, steps_back: bool
+) -> None:
+    called = list[None]()
+    monkeypatch.setattr(program, "step_back", lambda: called.append(None))
+    file = str(tmp_path / "none")
+    status, _ = carried_out(
+        tmp_path, size=MIB, **({"source": {"path": file}, "sink": {"path": file}} | end)
+    )
+    assert (status, bool(called)) == (1, steps_back)
 
 
 def test_copy_shares_blocks_where_the_file_system_can(
