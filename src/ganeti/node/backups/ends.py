@@ -69,12 +69,13 @@ class FileReader:
         offset = 0
         while offset < self._size:
             data = self._seek(offset, os.SEEK_DATA)
-            data -= data % CLUSTER
-            if data > offset:
-                yield offset, data - offset, True
-                offset = data
+            begin = data - data % CLUSTER
+            if begin > offset:
+                yield offset, begin - offset, True
+                offset = begin
             if offset < self._size:
-                end = self._seek(offset, os.SEEK_HOLE) if self._is_file else self._size
+                # The block may begin with a hole, so the end is searched from the data on.
+                end = self._seek(data, os.SEEK_HOLE) if self._is_file else self._size
                 end = min(self._size, -(-end // CLUSTER) * CLUSTER)
                 yield offset, end - offset, False
                 offset = end

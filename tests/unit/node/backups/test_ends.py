@@ -1,6 +1,7 @@
 """Reading a disk ahead of the changes that are found in it: in order, with its errors, and without leftover threads."""
 
 import hashlib
+import itertools
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from ganeti.node.backups.ends import (
     SAME,
     ZEROS,
     ChangesSource,
+    FileReader,
     Span,
     WholeSource,
 )
@@ -41,6 +43,23 @@ class Disk:
         if offset // PART == self.failing:
             raise HostError("the disk failed")
         room[:] = bytes([offset // PART + 1]) * len(room)
+
+
+@pytest.mark.parametrize(
+    "at", [0, 4096, CLUSTER - 4096, CLUSTER, 5 * CLUSTER + 4096, 8 * CLUSTER - 4096]
+)
+def test_data_anywhere_in_a_sparse_file_is_found(tmp_path: Path, at: int) -> None:
+    """A block may begin with a hole, and with the file."""
+    size = 8 * CLUSTER
+    with (tmp_path / "disk").open("w+b") as file:
+        file.truncate(size)
+        file.seek(at)
+        file.write(b"x" * 4096)
+        file.flush()
+        spans = list(itertools.islice(FileReader(file.fileno(), size).spans(), size // CLUSTER + 1))
+    begin = at - at % CLUSTER
+    assert [one for one in spans if not one[2]] == [(begin, CLUSTER, False)]
+    assert sum(length for _, length, _ in spans) == size
 
 
 def threads() -> set[str]:
