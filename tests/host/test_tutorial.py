@@ -133,13 +133,16 @@ class Session:
         """Log in on a console and ask for the uptime; return the output."""
         typed = self._typed
         keys = (
-            f"until grep -aqE '(login:|~#) *$' {typed}; do sleep 5; echo; done; "
+            # The console may end before it shows what is waited for.
+            f"wait_for() {{ until grep -aqE \"$1\" {typed}; do ! grep -aq '^Script done' {typed} || exit;"
+            ' sleep 2; "${@:2}"; done; }; '
+            "wait_for '(login:|~#) *$' echo; "
             # The guest answers an Enter with a second prompt.
             f'until [ "$size" = "$(stat -c %s {typed})" ]; '
             f"do size=$(stat -c %s {typed}); sleep 5; done; "
             f"grep -aqE '~# *$' {typed} || echo root; "
-            f"until grep -aqE '~# *$' {typed}; do sleep 2; done; "
-            f"echo 'cut -d. -f1 /proc/uptime'; until grep -aqE '^[0-9]+' {typed}; do sleep 2; done; "
+            "wait_for '~# *$'; "
+            "echo 'cut -d. -f1 /proc/uptime'; wait_for '^[0-9]+'; "
             r"printf '\035'"
         )
         words = f"script -qefc {shlex.quote(command)} {typed}"

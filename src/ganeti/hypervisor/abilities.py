@@ -40,11 +40,11 @@ class TakesScreenshots(abc.ABC):
 
 
 ConsoleAddress = Path | tuple[str, int]
-"""A socket of the node, or a local host and port."""
+"""A socket or a log of the node, or a local host and port."""
 
 
 class ServesConsoles(abc.ABC):
-    """Has consoles to which the node daemon can connect for the web console."""
+    """Has consoles to which the node daemon can connect for other hosts."""
 
     @abc.abstractmethod
     def console_address(self, instance: InstanceSpec, kind: ConsoleKind) -> ConsoleAddress:

@@ -1,6 +1,6 @@
-"""Bridges between guests' consoles and the REST server: TLS with the node's certificate, for one connection each.
+"""Bridges between guests' consoles and other hosts: TLS with the node's certificate, for one connection each.
 
-The master asks for an endpoint and tells the REST server its port and secret. An endpoint accepts the first connection that
+The master asks for an endpoint and tells the REST server or a command its port and secret. An endpoint accepts the first connection that
 begins with the secret, and nothing after it. The guest never waits long for a slow user: QEMU waits once a socket is
 full, so a connection that takes no bytes for some seconds is cut.
 """
@@ -9,9 +9,11 @@ import asyncio
 import contextlib
 import hmac
 import logging
+import os
 import secrets
 import ssl
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ganeti.base.errors import HostError, HypervisorError
@@ -21,10 +23,10 @@ from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.consoles import CONSOLE_OPEN, ConsoleArgs, ConsoleEndpoint, ConsoleKind
 
 OPEN_S = 15.0
-"""Time for the REST server to connect."""
+"""Time for the caller to connect."""
 SECRET_S = 5.0
 """Time for a caller's handshake, and for its secret."""
-STALLED_S: Mapping[ConsoleKind, float] = {"serial": 5.0, "vnc": 30.0}
+STALLED_S: Mapping[ConsoleKind, float] = {"serial": 5.0, "vnc": 30.0, "log": 30.0}
 ENDPOINTS_LIMIT = 256
 CALLERS_LIMIT = 8
 """Callers of one endpoint whose secret has not arrived."""
@@ -53,7 +55,7 @@ class Consoles:
         consoles = options_of(self._hypervisors, args.instance.hypervisor).consoles
         if consoles is None:
             raise HypervisorError(
-                f"instance {args.instance.name}: the hypervisor {args.instance.hypervisor} has no consoles for the web"
+                f"instance {args.instance.name}: the hypervisor {args.instance.hypervisor} has no consoles for other hosts"
             )
         if len(self._endpoints) >= ENDPOINTS_LIMIT:
             raise HostError(f"this node has {ENDPOINTS_LIMIT} open consoles already; close some")
@@ -170,6 +172,9 @@ class _Endpoint:
         """Copy in both directions until one side hangs up or takes nothing for too long."""
         await self._owner.take_over(self)
         kind = self.args.kind
+        if kind == "log":
+            await self._send_log(writer)
+            return
         from_guest, to_guest = await self._connected()
         try:
             ways = [
@@ -178,12 +183,7 @@ class _Endpoint:
             ]
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-                if writer.can_write_eof() or not writer.is_closing():
-                    with contextlib.suppress(OSError, TimeoutError):
-                        async with asyncio.timeout(SECRET_S):
-                            await writer.drain()
-                            writer.close()
-                            await writer.wait_closed()
+                await _hang_up(writer)
             finally:
                 for way in ways:
                     way.cancel()
@@ -191,11 +191,33 @@ class _Endpoint:
         finally:
             to_guest.transport.abort()
 
+    async def _send_log(self, writer: asyncio.StreamWriter) -> None:
+        """Send the log as it is now."""
+        assert isinstance(self._address, Path)  # noqa: S101 - for the type
+        with self._address.open("rb") as file:
+            rest = os.fstat(file.fileno()).st_size
+            while data := file.read(min(_CHUNK, rest)):
+                rest -= len(data)
+                writer.write(data)
+                async with asyncio.timeout(STALLED_S["log"]):
+                    await writer.drain()
+        await _hang_up(writer)
+
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         async with asyncio.timeout(SECRET_S):
             if isinstance(self._address, tuple):
                 return await asyncio.open_connection(*self._address, limit=_BUFFER)
             return await asyncio.open_unix_connection(self._address, limit=_BUFFER)
+
+
+async def _hang_up(writer: asyncio.StreamWriter) -> None:
+    """Close a connection once the other side has everything, within some seconds."""
+    if writer.can_write_eof() or not writer.is_closing():
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(SECRET_S):
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
 
 
 async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter, stalled_s: float) -> None:

@@ -1,6 +1,6 @@
-"""Endpoints to the consoles of instances: the node of a guest opens one for the REST server."""
+"""Endpoints to the consoles of instances: the node of a guest opens one for the REST server or a command."""
 
-from typing import Any
+from typing import Any, cast, get_args
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.config.fill import instance_spec
@@ -8,7 +8,7 @@ from ganeti.config.resolve import resolve_instance
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.scope import Scope
 from ganeti.query.live import NodeCaller
-from ganeti.rpc.procedures.consoles import CONSOLE_OPEN, ConsoleArgs
+from ganeti.rpc.procedures.consoles import CONSOLE_OPEN, ConsoleArgs, ConsoleKind
 
 
 class ConsoleSource:
@@ -21,8 +21,8 @@ class ConsoleSource:
         self, snapshot: Snapshot, scope: Scope | None, instance: str, kind: str
     ) -> dict[str, Any]:
         """Return node, address, port, secret and the node's certificates; PrereqError, InputError, RpcError."""
-        if kind not in ("serial", "vnc"):
-            raise InputError("must be serial or vnc", "kind")
+        if kind not in get_args(ConsoleKind):
+            raise InputError(f"must be {', '.join(get_args(ConsoleKind))}", "kind")
         found = resolve_instance(snapshot, instance)
         if scope is not None and not scope.has(found.name, found.tags):
             raise PrereqError(f"the user may not use instance {found.name}", ErrorCode.FORBIDDEN)
@@ -31,7 +31,7 @@ class ConsoleSource:
             raise PrereqError(f"node {node.name} is offline", ErrorCode.WRONG_STATE)
         args = ConsoleArgs(
             instance=instance_spec(snapshot, found),
-            kind="serial" if kind == "serial" else "vnc",
+            kind=cast(ConsoleKind, kind),
             address=node.primary_ip,
         )
         endpoint = await self._rpc.call(node, CONSOLE_OPEN, args)

@@ -7,6 +7,7 @@ import shlex
 import socket
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -62,11 +63,12 @@ def console(args: argparse.Namespace) -> int:
         say(shlex.join(remote_words(found)))
         return 0
     path = socket_of(found["command"])
-    if path is not None and is_local_socket(path):
-        return attach(name, path)
-    if found["host"] == hostname():
+    if path is None:
+        return _become(remote_words(found))
+    if not is_local_socket(path) and found["host"] == hostname():
         raise ExecError(f"the console of instance {name} does not exist: {path}")
-    return _become(remote_words(found))
+    with _connected(name, path) as connection:
+        return attach(name, connection)
 
 
 def save_screenshot(instance: str, file: str) -> int:
@@ -127,17 +129,12 @@ def _show_log(name: str, found: dict[str, Any] | None, log: str | None) -> int:
     path = Path(log)
     if path.exists():
         return _show_bytes(path.read_bytes())
-    host = found["host"] if found and "host" in found else hostname()
-    if host == hostname():
+    if (found or {}).get("host", hostname()) == hostname():
         raise ExecError(f"the log of the console of instance {name} does not exist: {log}")
-    words = ["ssh", "-q", f"root@{host}", shlex.join(["cat", log])]
-    if not sys.stdout.isatty():
-        return _become(words)
-    import subprocess
+    from ganeti.cli.gnt_instance.remote_console import connect
 
-    done = subprocess.run(words, stdout=subprocess.PIPE, check=False)
-    _show_bytes(done.stdout)
-    return done.returncode
+    with connect(name, "log") as connection, connection.makefile("rb") as file:
+        return _show_bytes(file.read())
 
 
 def _show_bytes(content: bytes) -> int:
@@ -158,27 +155,37 @@ def _become(words: list[str]) -> NoReturn:
         raise ExecError(f"cannot run {words[0]}: {err.strerror}") from err
 
 
-def attach(name: str, path: str) -> int:
-    """Connect standard input and output with the console; raw if they are a terminal."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        try:
-            connection.connect(path)
-        except OSError as err:
-            raise ExecError(f"cannot connect to {path}: {err.strerror}") from err
-        if not sys.stdin.isatty():
-            return pump(connection, sys.stdin.fileno(), sys.stdout.fileno())
-        import termios
-        import tty
+def _connected(name: str, path: str) -> socket.socket:
+    """Return a connection to the console: its socket on this host, or its node."""
+    if not is_local_socket(path):
+        from ganeti.cli.gnt_instance.remote_console import connect
 
-        say(f"Connected to {name}; leave with Ctrl-]", flush=True)
-        terminal = sys.stdin.fileno()
-        before = termios.tcgetattr(terminal)
-        try:
-            tty.setraw(terminal)
-            return pump(connection, terminal, sys.stdout.fileno(), escape=ESCAPE)
-        finally:
-            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-            say()
+        return connect(name, "serial")
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(path)
+    except OSError as err:
+        connection.close()
+        raise ExecError(f"cannot connect to {path}: {err.strerror}") from err
+    return connection
+
+
+def attach(name: str, connection: socket.socket) -> int:
+    """Connect standard input and output with the console; raw if they are a terminal."""
+    if not sys.stdin.isatty():
+        return pump(connection, sys.stdin.fileno(), sys.stdout.fileno())
+    import termios
+    import tty
+
+    say(f"Connected to {name}; leave with Ctrl-]", flush=True)
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setraw(terminal)
+        return pump(connection, terminal, sys.stdout.fileno(), escape=ESCAPE)
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+        say()
 
 
 def pump(connection: socket.socket, source: int, sink: int, *, escape: int | None = None) -> int:
@@ -193,10 +200,10 @@ def pump(connection: socket.socket, source: int, sink: int, *, escape: int | Non
         if not ready:
             return 0
         if connection in ready:
-            said = connection.recv(_CHUNK)
-            if not said:
-                return 0
-            _write_all(sink, said)
+            for said in _said(connection):
+                if not said:
+                    return 0
+                _write_all(sink, said)
         if source in ready:
             typed = os.read(source, _CHUNK)
             if escape is not None and escape in typed:
@@ -205,6 +212,24 @@ def pump(connection: socket.socket, source: int, sink: int, *, escape: int | Non
                 connection.sendall(typed)
             else:
                 is_open = False
+
+
+def _said(connection: socket.socket) -> Iterator[bytes]:
+    """Yield what has arrived, at last b"" if the other side has hung up.
+
+    What TLS has read of the socket already, `select` does not see.
+    """
+    connection.setblocking(False)
+    try:
+        while said := connection.recv(_CHUNK):
+            yield said
+        yield b""
+    except BlockingIOError:
+        return
+    except OSError:  # it hung up without the usual farewell
+        yield b""
+    finally:
+        connection.setblocking(True)
 
 
 def _write_all(sink: int, data: bytes) -> None:

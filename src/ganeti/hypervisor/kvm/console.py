@@ -48,7 +48,7 @@ def _host(bound: str) -> str:
 
 
 class Consoles(ServesConsoles):
-    """The serial and VNC consoles of a node's guests."""
+    """The serial and VNC consoles of a node's guests, and what the serial ones have said."""
 
     def __init__(self, guests: Guests) -> None:
         self._guests = guests
@@ -56,13 +56,13 @@ class Consoles(ServesConsoles):
     def console_address(self, instance: InstanceSpec, kind: ConsoleKind) -> ConsoleAddress:
         guest = self._guests.here(instance)
         hvparams = complete(guest.instance.hvparams)
-        if kind == "serial":
+        if kind != "vnc":
             if not hvparams["serial_console"]:
                 raise HypervisorError(
                     f"{instance.name} has no serial console; gnt-instance modify -H serial_console=true adds it at"
                     " its next start"
                 )
-            return guest.files.console
+            return guest.files.console if kind == "serial" else guest.files.console_log
         return _vnc_address(guest.instance, hvparams)
 
 

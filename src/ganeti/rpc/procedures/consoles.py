@@ -1,11 +1,12 @@
-"""The procedure that opens a guest's console for the web console."""
+"""The procedure that opens a guest's console for another host: for the web console, and for `gnt-instance console`."""
 
 from typing import Literal
 
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.rpc.procedures.form import NORMAL_S, Message, Procedure
 
-ConsoleKind = Literal["serial", "vnc"]
+ConsoleKind = Literal["serial", "vnc", "log"]
+"""`log`: what the serial console has said, which ends there."""
 
 
 class ConsoleArgs(Message, frozen=True, kw_only=True):
