@@ -198,9 +198,8 @@ def agent(disk_path: Path) -> Iterator[MachineAgent]:
         image = build_image(build_tiny_guest(), disk_path)
     except ExecError as err:
         pytest.skip(f"the packages of a node are not to be had here: {err}")
-    machine = QemuMachine(
-        disk_path / "machine", "node1.example.com", "192.0.2.1", "", DISK_MIB, qemu_disk(disk_path)
-    )
+    directory, qemu = disk_path / "machine", qemu_disk(disk_path)
+    machine = QemuMachine(directory, "node1.example.com", "192.0.2.1", "", DISK_MIB, qemu=qemu)
     machine.start(image)
     try:
         connected = machine.agent(UNDER_LOAD_S)

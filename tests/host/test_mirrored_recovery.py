@@ -9,26 +9,24 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from ganeti.bootstrap.daemons import MASTERD
 from tests.support.local_cluster import wait_until
-from tests.support.machine_cluster import MachineCluster, machine_cluster
+from tests.support.machine_cluster import POWER, MachineCluster, machine_cluster
 from tests.support.numbered_log import NumberedLog
 
 pytestmark = [pytest.mark.host, pytest.mark.soak, pytest.mark.timeout(7200)]
 
 WEB = "web1.example.com"
 LONG_S = 1800
-POWER = "/usr/local/sbin/machine-power"
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[MachineCluster]:
     with machine_cluster() as made:
-        install_power(made)
+        made.install_power()
         # A busy host may stop a machine for longer than recovery waits: only the one that is lost can be fenced.
         params = f"--node-parameters=oob_program={POWER},fence_methods=none"
         made.ok("gnt-cluster", "modify", params)
@@ -38,30 +36,6 @@ def cluster() -> Iterator[MachineCluster]:
 def fence_by(cluster: MachineCluster, methods: str) -> None:
     """Choose how node 2 is fenced."""
     cluster.ok("gnt-node", "modify", f"--node-parameters=fence_methods={methods}", "node2")
-
-
-def install_power(cluster: MachineCluster) -> None:
-    """An out-of-band program that kills the QEMU of a machine, and says whether it runs."""
-    program = Path(cluster.node(1).root) / POWER.lstrip("/")
-    program.parent.mkdir(parents=True, exist_ok=True)
-    files = "\n".join(
-        f"{one.node.name}) file={one.machine.pid_file} ;;"
-        for one in (cluster.machine(2), cluster.machine(3))
-    )
-    program.write_text(
-        f"""#!/bin/sh
-case "$2" in
-{files}
-*) exit 1 ;;
-esac
-is_on() {{ tr '\\0' ' ' 2>/dev/null <"/proc/$(cat "$file")/cmdline" | grep -q "$file"; }}
-case "$1" in
-power-off) is_on && kill -9 "$(cat "$file")"; exit 0 ;;
-power-status) if is_on; then echo '{{"powered": true}}'; else echo '{{"powered": false}}'; fi ;;
-esac
-"""
-    )
-    program.chmod(0o755)
 
 
 @pytest.fixture

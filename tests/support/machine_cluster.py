@@ -22,14 +22,31 @@ from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import Daemons
 asyncio.run(Daemons(Paths.from_environment()).start(sys.argv[1]))
 """
+POWER = "/usr/local/sbin/machine-power"
+_POWER = """#!/bin/sh
+case "$2" in
+FILES
+*) exit 1 ;;
+esac
+is_on() { tr '\\0' ' ' 2>/dev/null <"/proc/$(cat "$file")/cmdline" | grep -q "$file"; }
+case "$1" in
+power-off) is_on && kill -9 "$(cat "$file")"; exit 0 ;;
+power-status) if is_on; then echo '{"powered": true}'; else echo '{"powered": false}'; fi ;;
+esac
+"""
 
 
 class MachineCluster(LocalCluster):
-    """Node 1 is the master, a directory of this host; nodes 2 and 3 are machines."""
+    """Node 1 is the master, a directory of this host; the nodes from 2 on are machines."""
 
     def __init__(self, cluster: VirtualCluster) -> None:
         super().__init__(cluster)
         self._machines = dict(enumerate(node_machines(cluster), start=2))
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the nodes that are machines."""
+        return list(self._machines)
 
     def machine(self, number: int) -> NodeMachine:
         """The machine that is this node."""
@@ -71,6 +88,16 @@ class MachineCluster(LocalCluster):
             assert time.monotonic() < end, f"{self.node(number).name} does not serve"
             time.sleep(1)
 
+    def install_power(self) -> None:
+        """Give the master an out-of-band program that kills the QEMU of a machine, and says whether it runs."""
+        program = Path(self.node(1).root) / POWER.lstrip("/")
+        program.parent.mkdir(parents=True, exist_ok=True)
+        files = "\n".join(
+            f"{one.node.name}) file={one.machine.pid_file} ;;" for one in self._machines.values()
+        )
+        program.write_text(_POWER.replace("FILES", files))
+        program.chmod(0o755)
+
     def close(self) -> None:
         """Give up the connections."""
         for one in self._machines.values():
@@ -78,12 +105,13 @@ class MachineCluster(LocalCluster):
 
 
 @contextlib.contextmanager
-def machine_cluster(machines: int = 2) -> Iterator[MachineCluster]:
+def machine_cluster(machines: int = 2, hypervisor: str = "fake") -> Iterator[MachineCluster]:
     """A cluster of a master and some machines; nothing of it is left afterwards."""
     guest = build_tiny_guest()
     with short_directory() as parent:
         directory = parent / "c"
         options = ["--nodes", "1", "--storage-vms", str(machines), "--guest", str(guest)]
+        options += ["--hypervisor", hypervisor]
         try:
             _vcluster(directory, "up", "--no-image", *options)
             made = load(directory)

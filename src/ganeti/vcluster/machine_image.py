@@ -33,9 +33,20 @@ NOT_ON_NODES = (
     *("setuptools", "_pytest", "pytest*", "coverage", "xdist", "ast_serialize", "librt", "include"),
 )  # fmt: skip
 HOST_PROGRAMS = ("sh", "ip")
+QEMU_PROGRAMS = ("qemu-system-x86_64", "setpriv")
+QEMU_FILES = (
+    "/usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so",
+    "/usr/share/qemu/kvmvapic.bin",
+    "/usr/share/seabios/bios-256k.bin",
+    "/usr/share/seabios/bios.bin",
+)
+"""What QEMU of this host needs for a guest that boots from its disk; machines with the hypervisor kvm start such guests."""
 MERGED = ("bin", "sbin", "lib", "lib64")
 """Directories that are links into /usr on Debian."""
-DIRECTORIES = (*("usr", "tmp", "run", "proc", "sys", "dev", "root", "etc", "var", "src"), "state")
+DIRECTORIES = (
+    *("usr", "tmp", "run", "proc", "sys", "dev", "root", "etc", "var", "src", "srv"),
+    "state",
+)
 LVM_SETTINGS = """activation { udev_sync=0 udev_rules=0 monitoring=0 }
 devices { use_devicesfile=0 obtain_device_list_from_udev=0 external_device_info_source="none" }
 global { event_activation=0 }
@@ -64,6 +75,7 @@ mkdir -p /disk/run/lock /disk/state/etc /disk/state/var/lib /disk/state/var/log 
 cp -a /disk/etc/. /disk/state/etc/
 mount -o bind /disk/state/etc /disk/etc
 mount -o bind /disk/state/var /disk/var
+mount -o bind /disk/state/srv /disk/srv
 ln -sfn /run /disk/var/run
 ln -sfn /run/lock /disk/var/lock
 address=$(value address) name=$(value hostname)
@@ -166,6 +178,8 @@ def _digest() -> str:
         NOT_NEEDED,
         NOT_ON_NODES,
         HOST_PROGRAMS,
+        QEMU_PROGRAMS,
+        QEMU_FILES,
         DIRECTORIES,
         LVM_SETTINGS,
     )
@@ -183,6 +197,7 @@ def _build_base(target: Path) -> None:
         prepare_tree(tree)
         _add_packages(tree, work / "downloads")
         copy_python(tree, NOT_ON_NODES)
+        _add_qemu(tree)
         _add_settings(tree)
         made = work / "base.ext4"
         make_disk(made, _size_mib(tree), tree)
@@ -219,7 +234,19 @@ def copy_python(tree: Path, skipped: Sequence[str]) -> None:
     host = [Path(found) for name in HOST_PROGRAMS if (found := shutil.which(name))]
     for program in host:
         copy_file(program, tree)
-    for library in sorted(_libraries([Path(sys.executable).resolve(), *host, *tree.rglob("*.so")])):
+    _add_libraries([Path(sys.executable).resolve(), *host, *tree.rglob("*.so")], tree)
+
+
+def _add_qemu(tree: Path) -> None:
+    """Copy QEMU of this host, with its libraries and its firmware."""
+    programs = [Path(found) for name in QEMU_PROGRAMS if (found := shutil.which(name))]
+    for file in (*programs, *(Path(name) for name in QEMU_FILES if Path(name).exists())):
+        copy_file(file, tree)
+    _add_libraries(programs, tree)
+
+
+def _add_libraries(files: list[Path], tree: Path) -> None:
+    for library in sorted(_libraries(files)):
         copy_file(Path(library), tree)
 
 

@@ -23,6 +23,8 @@ CPU = "max,-erms,-fsrm,-la57"
 - page tables of five levels: with Debian's kernel of November 2026 above QEMU 7.2, systemd sees no mount and no device.
 """
 MEMORY_MIB = 288
+GUESTS_MIB = 256
+"""More memory, for a machine that runs small guests of its own."""
 STATE_MIB = 96
 BOOT_S = 240.0
 CALL_S = 300.0
@@ -38,6 +40,7 @@ class Machine:
     tap: str
     """The interface of this host that is its network cable; '' if it has none."""
     disk_mib: int
+    memory_mib: int = MEMORY_MIB
 
     @property
     def socket(self) -> Path:
@@ -75,7 +78,8 @@ class Machine:
         )
         return [
             *("qemu-system-x86_64", "-accel", "tcg,thread=single,tb-size=128", "-cpu", CPU),
-            *("-M", "q35", "-m", str(MEMORY_MIB), "-nodefaults", "-display", "none", "-no-reboot"),
+            *("-M", "q35", "-m", str(self.memory_mib)),
+            *("-nodefaults", "-display", "none", "-no-reboot"),
             *("-monitor", "none", "-serial", f"file:{self.console}"),
             *("-kernel", str(image.kernel), "-initrd", str(image.initrd), "-append", append),
             *(word for drive in drives for word in ("-drive", f"{drive},if=virtio")),

@@ -10,8 +10,9 @@ from typing import Protocol
 
 from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError
 from ganeti.base.terminal import say
+from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.vcluster.layout import VirtualCluster, VirtualNode
-from ganeti.vcluster.machines import Machine, MachineAgent
+from ganeti.vcluster.machines import GUESTS_MIB, MEMORY_MIB, Machine, MachineAgent
 
 DISK = "/dev/vdd"
 JOIN_S = 900.0
@@ -84,10 +85,18 @@ class NodeMachine:
 
 def node_machines(cluster: VirtualCluster) -> list[NodeMachine]:
     """All nodes of a cluster that are machines, running or not."""
+    guests_mib = GUESTS_MIB if HYPERVISORS[cluster.hypervisor].runs_guests else 0
     return [
         NodeMachine(
             node,
-            Machine(Path(node.root), node.name, node.address, node.tap, cluster.volumes_mib),
+            Machine(
+                Path(node.root),
+                node.name,
+                node.address,
+                node.tap,
+                cluster.volumes_mib,
+                MEMORY_MIB + guests_mib,
+            ),
         )
         for node in cluster.machines
     ]
