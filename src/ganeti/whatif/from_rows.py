@@ -84,8 +84,8 @@ def rows_source(ask: Ask, info: Row) -> Source:
     nodes = ask("node", sorted({*_NODE.values(), *_SIZE.values(), "cnos"}))
     uuids = {str(row["name"]): NodeUuid(str(row["uuid"])) for row in nodes}
     cluster = _cluster(info, uuids)
-    names = DerivedNames()
-    wanted = sorted({*_INSTANCE.values(), *_PLACES, *_NICS.values()})
+    instances = ask("instance", sorted({*_INSTANCE.values(), *_PLACES, *_NICS.values()}))
+    names = DerivedNames([row["network_port"] for row in instances if row.get("network_port")])
     networks = ask("network", sorted({*_NETWORK.values(), "group_list"}))
     objects: list[Stored] = [
         cluster,
@@ -95,7 +95,7 @@ def rows_source(ask: Ask, info: Row) -> Source:
             for row in ask("group", sorted(_GROUP.values()))
         ),
         *(_made(row, _NODE, Node, _stand_ins(row)) for row in nodes),
-        *(_instance(cluster, row, uuids, names) for row in ask("instance", wanted)),
+        *(_instance(cluster, row, uuids, names) for row in instances),
     ]
     sizes = {uuids[str(row["name"])]: _size(row) for row in nodes if row.get("mtotal")}
     return Source("running", cluster.name, tuple(objects), sizes, _NOTES)

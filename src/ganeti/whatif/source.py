@@ -2,7 +2,7 @@
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,7 +14,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.layouts.planner import NewDisk, Site, placed_disks
 from ganeti.layouts.registry import PLANNERS
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.objects import Cluster, Disk, Instance, Node, NodeUuid
+from ganeti.model.objects import Cluster, Disk, Grant, Instance, Node, NodeUuid
 from ganeti.model.stored import Stored
 
 MOST_NODES, MOST_INSTANCES = 10_000, 200_000
@@ -124,8 +124,10 @@ def stand_in_certificate(node: str) -> str:
 class DerivedNames:
     """The `layouts.Names` of disks whose source tells only their sizes: always the same names."""
 
-    def __init__(self) -> None:
+    def __init__(self, ports: Collection[int] = ()) -> None:
+        """`ports` are the network ports that the source tells: disks get others."""
         self._next = 0
+        self._told_ports = frozenset(ports)
         self._port = _FIRST_PORT
         self._numbers: dict[tuple[str, NodeUuid], int] = {}
 
@@ -138,6 +140,8 @@ class DerivedNames:
 
     def port(self) -> int:
         self._port += 1
+        while self._port in self._told_ports:
+            self._port += 1
         return self._port
 
     def number(self, template: str, node: NodeUuid) -> int:
@@ -149,7 +153,7 @@ class DerivedNames:
 def with_disks(
     cluster: Cluster, instance: Instance, sizes: Sequence[int], names: DerivedNames
 ) -> Instance:
-    """Return the instance with disks of these sizes, in MiB, on its nodes."""
+    """Return the instance with disks of these sizes, in MiB, on its nodes; both copies of a mirrored one are current."""
     planner = PLANNERS.get(instance.disk_template)
     if planner is None:
         raise InputError(
@@ -170,6 +174,9 @@ def with_disks(
             disks.append(planner.new_disk(request, site, names))
     except GanetiError as err:
         raise InputError(f"instance {instance.name}: {err.message}") from err
+    if facts.mirrored:
+        grant = Grant(0, frozenset(instance.all_nodes), instance.primary_node)
+        disks = [msgspec.structs.replace(disk, grant=grant) for disk in disks]
     made = msgspec.structs.replace(instance, disks=tuple(disks))
     return placed_disks(planner, made, instance.all_nodes, names)
 

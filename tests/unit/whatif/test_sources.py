@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +19,14 @@ from ganeti.model.recovery import NodeState
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
 from ganeti.simulation.counting_ids import CountingIds
+from ganeti.simulation.durations import Durations
 from ganeti.simulation.virtual_time import LoopClock
 from ganeti.store.backup import write_backup
 from ganeti.store.interface import Position, Row
 from ganeti.whatif.from_rows import Row as Cells
 from ganeti.whatif.from_rows import rows_source
+from ganeti.whatif.scenario import Event, NodesFail
+from ganeti.whatif.simulate import simulate
 from ganeti.whatif.source import NodeSize, Source, checked
 from ganeti.whatif.sources import file_source, parse_node_size, sized
 from tests.unit.query.cluster import FakeJobs, FakeNodes, locks
@@ -176,8 +179,8 @@ def test_wrong_size_of_nodes_is_refused(text: str) -> None:
         parse_node_size(text)
 
 
-def test_running_cluster_gives_what_its_queries_tell() -> None:
-    saved = small_source()
+def asked(saved: Source) -> tuple[Callable[[str, Sequence[str]], list[Cells]], Cells]:
+    """Return what answers the queries of a running cluster with these objects, and the cluster's own answer."""
     snapshot = Snapshot.of(1, saved.cluster, others=saved.objects[1:])
 
     async def answer(kind: str, fields: Sequence[str]) -> list[Cells]:
@@ -188,10 +191,13 @@ def test_running_cluster_gives_what_its_queries_tell() -> None:
             for row in found.data
         ]
 
-    def ask(kind: str, fields: Sequence[str]) -> list[Cells]:
-        return asyncio.run(answer(kind, fields))
-
     info = json.loads(json.dumps(cluster_info(snapshot, degraded=False)))
+    return lambda kind, fields: asyncio.run(answer(kind, fields)), info
+
+
+def test_running_cluster_gives_what_its_queries_tell() -> None:
+    saved = small_source()
+    ask, info = asked(saved)
     found = checked(rows_source(ask, info))
     assert found.kind == "running"
     assert found.cluster.master_node == saved.cluster.master_node
@@ -200,6 +206,46 @@ def test_running_cluster_gives_what_its_queries_tell() -> None:
     [size] = set(found.sizes.values())
     assert (size.memory, size.own_memory, size.cpus) == (4096, 500, 8)
     assert len(found.sizes) == 4
+
+
+def test_disks_of_a_running_cluster_get_no_port_that_a_display_has() -> None:
+    ask, info = asked(small_source())
+
+    def ask_for_ports(kind: str, fields: Sequence[str]) -> list[Cells]:
+        rows = ask(kind, fields)
+        if kind == "instance":
+            for port, row in enumerate(rows, 11001):
+                row["network_port"] = port
+        return rows
+
+    found = checked(rows_source(ask_for_ports, info))
+    displays = {one.network_port for one in found.instances}
+    disks = {disk.logical_id for one in found.instances for disk in one.disks}
+    assert (11001 in displays, (11001,) in disks) == (True, False)
+
+
+@pytest.mark.requirement("D6")
+def test_protected_guest_of_a_running_cluster_is_recovered_on_its_second_copy() -> None:
+    saved = small_source()
+    changes: dict[type, Any] = {
+        Instance: {"beparams": {"recovery": "failover"}},
+        Node: {"ndparams": {"fence_methods": "power", "oob_program": "/bin/true"}},
+    }
+    protected = [
+        structs.replace(one, **changes[type(one)]) if type(one) in changes else one
+        for one in saved.objects
+    ]
+    found = checked(rows_source(*asked(replace(saved, objects=tuple(protected)))))
+    [web] = (one for one in found.instances if one.disk_template == "drbd")
+    names = {one.uuid: one.name for one in found.nodes}
+    fails = Event(0.0, 0, NodesFail((names[web.primary_node],)))
+    sizes = dict.fromkeys(names, SIZE)
+    history = simulate(replace(found, sizes=sizes), [fails], Durations(), seed=1, watch_s=200.0)
+    [after] = (one for one in history.after if isinstance(one, Instance) and one.uuid == web.uuid)
+    assert (after.primary_node, after.secondary_nodes) == (
+        web.secondary_nodes[0],
+        (web.primary_node,),
+    )
 
 
 def plain(one: Any) -> tuple[Any, ...]:
