@@ -5,102 +5,56 @@ finds in the log of the cluster's jobs. Nodes are processes; guests are fake, an
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
-import msgspec
 import pytest
 
-from ganeti.model.objects import Instance
 from ganeti.simulation.durations import Durations
 from ganeti.vcluster.leftovers import end_commands
 from ganeti.vcluster.lifecycle import POWER_PROGRAM
 from ganeti.whatif.durations import as_figures, parse_model
-from ganeti.whatif.history import History
 from ganeti.whatif.report import report_of, run_of
-from ganeti.whatif.scenario import events
-from ganeti.whatif.scenario_options import step_of
-from ganeti.whatif.simulate import simulate
 from ganeti.whatif.source import Source
-from ganeti.whatif.sources import running_source
-from tests.support.agreement import MOST_SLACK_S, Watch, differences, facts_of
-from tests.support.local_cluster import LocalCluster, local_cluster, vcluster, wait_until
+from tests.support.agreement import FakeWatch, Watch, differences, facts_of
+from tests.support.local_cluster import LocalCluster, local_cluster, vcluster
+from tests.support.twins import Twin, changed, uuids, with_priorities
 from tests.support.virtual_hosts import VirtualHosts, virtual_hosts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
-SEEDS, WATCH_S = 20, 60.0
-ATTEMPTS = 3
 HOME = 4
 WEB = {"web1.example.com": 90, "web2.example.com": 50, "web3.example.com": 10}
 """Instances on node 4, and the priorities of their recovery."""
+TURNED = dict(zip(WEB, reversed(WEB.values()), strict=True))
+"""The last instance is the first."""
 LOADS = {"load1.example.com": (2, 3), "load2.example.com": (3, 6)}
 """Instances that make nodes differ: node, and virtual processors."""
 TAKES_S = {"start": 1.5, "stop": 0.7, "migrate": 1.2}
 AT_ONCE_S = 0.001
 AWAY_S = 4
 """How long a node's restart takes in the simulation; no guest waits for it."""
-LIMIT_S = 120.0
 REBOOTED = (2, 4)
-WRONG_S = 2 * MOST_SLACK_S
-"""How far a planted model is wrong."""
+WRONG_S = 10.0
+"""How far a planted model is wrong: twice the most slack."""
 
 
 @dataclass(frozen=True)
-class Twin:
-    """A real cluster, and what is needed to simulate it."""
+class FakeTwin(Twin):
+    """A cluster of processes."""
 
-    cluster: LocalCluster
-    durations: Durations
-    names: Mapping[str, str]
-    """UUID -> name of each instance."""
     hosts: VirtualHosts
 
-    def source(self) -> Source:
-        with self.cluster.luxi() as client:
-            return running_source(client)
-
-    def simulated(
-        self, option: str, source: Source, durations: Durations | None = None
-    ) -> list[History]:
-        """Return what happens with each seed."""
-        step, times = step_of(*option.split("=", 1)), durations or self.durations
-        return [
-            simulate(source, events([step], source, seed), times, seed=seed, watch_s=WATCH_S)
-            for seed in range(1, SEEDS + 1)
-        ]
-
     def watched(self) -> Watch:
-        return Watch(self.cluster, self.names)
+        return FakeWatch(self.cluster, self.names, self.least_slack_s)
 
     def bring_home(self) -> None:
-        """Put every instance where it was at first, and wait until all is well."""
         self.return_power()
         self.wait_until_calm()
         for name in WEB:
             if not self.cluster.value("instance", name, "pnode").startswith(f"node{HOME}."):
                 self.cluster.ok("gnt-instance", "migrate", "-f", "-n", f"node{HOME}", name)
         self.wait_until_calm()
-
-    def wait_until_calm(self) -> None:
-        """Return once no job runs, every node answers, and the instances are protected."""
-        wait_until(lambda: not self._restless(), "the cluster is calm", LIMIT_S)
-
-    def _restless(self) -> set[str]:
-        status = json.loads(self.cluster.ok("gnt-cluster", "ha-status", "--json").out)
-        states = {one["state"] for one in (*status["nodes"], *status["instances"])}
-        offline = self.cluster.ok("gnt-node", "list", "--no-headers", "-o", "offline").out.split()
-        return (states - {"healthy", "protected"}) | (set(offline) - {"N"}) | self._jobs()
-
-    def _jobs(self) -> set[str]:
-        with self.cluster.luxi() as client:
-            rows = client.query("job", ["status"])["data"]
-        return {row[0][1] for row in rows} & {"queued", "waiting", "running"}
-
-    def ended(self, is_so: Callable[[], bool]) -> None:
-        """Wait until something is so, and the jobs that led to it have ended."""
-        wait_until(lambda: is_so() and not self._jobs(), "the scenario has ended", LIMIT_S)
 
     def cut_power(self) -> None:
         """Let node 4 lose all of its processes and guests at one moment."""
@@ -162,44 +116,22 @@ def learned(cluster: LocalCluster) -> Durations:
 
 
 @pytest.fixture(scope="module")
-def prepared() -> Iterator[Twin]:
+def prepared() -> Iterator[FakeTwin]:
     # A node that is protected must not get another boot id, so there are hosts from the beginning.
     with local_cluster(nodes=4) as cluster, virtual_hosts(cluster, *REBOOTED) as hosts:
         prepare(cluster)
         durations = learned(cluster)
-        with cluster.luxi() as client:
-            rows = client.query("instance", ["uuid", "name"])["data"]
-        yield Twin(cluster, durations, {row[0][1]: row[1][1] for row in rows}, hosts)
+        yield FakeTwin(cluster, durations, uuids(cluster), hosts)
 
 
 @pytest.fixture
-def twin(prepared: Twin) -> Twin:
+def twin(prepared: FakeTwin) -> FakeTwin:
     prepared.bring_home()
     return prepared
 
 
-def compared(
-    twin: Twin, simulated: Sequence[History], act: Callable[[Watch], object]
-) -> tuple[History, float | None]:
-    """Do to the real cluster what was simulated; fail at a difference. Return the history, and the slack of its times.
-
-    Where instances end and in which order jobs come is compared each time. It is done again if the machine was too
-    slow for a comparison of times, and these are not compared if it was so each time (None).
-    """
-    for _ in range(ATTEMPTS):
-        twin.bring_home()
-        with twin.watched() as watch:
-            act(watch)
-        real, slack = watch.history(), watch.slack_s
-        found = differences(simulated, real, slack)
-        assert not found, f"slowness {watch.slowness:.1f}:\n" + "\n".join(found)
-        if slack is not None:
-            break
-    return real, slack
-
-
 @pytest.mark.soak
-def test_evacuation_goes_as_simulated(twin: Twin) -> None:
+def test_evacuation_goes_as_simulated(twin: FakeTwin) -> None:
     option, source = f"evacuate=node{HOME}", twin.source()
     simulated = twin.simulated(option, source)
     model = str(twin.cluster.directory / "model.json")
@@ -209,8 +141,8 @@ def test_evacuation_goes_as_simulated(twin: Twin) -> None:
         "NODE_EVACUATE": 1,
         "INSTANCE_MIGRATE": len(WEB),
     }
-    real, slack = compared(
-        twin, simulated, lambda _: twin.cluster.ok("gnt-node", "evacuate", "-f", f"node{HOME}")
+    real, slack = twin.compared(
+        simulated, lambda _: twin.cluster.ok("gnt-node", "evacuate", "-f", f"node{HOME}")
     )
     facts = facts_of(real)
     assert [name for kind, name, _ in facts.jobs if kind == "INSTANCE_MIGRATE"] == list(WEB)
@@ -218,16 +150,16 @@ def test_evacuation_goes_as_simulated(twin: Twin) -> None:
 
     if slack is not None:
         wrong = replace(twin.durations, migration_s=twin.durations.migration_s + WRONG_S)
-        found = differences(twin.simulated(option, source, wrong), real, MOST_SLACK_S)
+        found = differences(twin.simulated(option, source, wrong), real, twin.most_slack_s)
         assert sum("INSTANCE_MIGRATE" in one and "works for" in one for one in found) == len(WEB)
 
 
 @pytest.mark.soak
-def test_rolling_reboot_goes_as_simulated(twin: Twin) -> None:
+def test_rolling_reboot_goes_as_simulated(twin: FakeTwin) -> None:
     names = ",".join(twin.cluster.node(number).name for number in REBOOTED)
     simulated = twin.simulated(f"drain={names}@0s/{AWAY_S}s", twin.source())
     words = ("gnt-cluster", "rolling-reboot", "--by=powercycle", "-f", f"--nodes={names}")
-    real, _slack = compared(twin, simulated, lambda _: twin.cluster.ok(*words))
+    real, _slack = twin.compared(simulated, lambda _: twin.cluster.ok(*words))
     assert twin.hosts.restarted[-len(REBOOTED) :] == list(REBOOTED)
     facts = facts_of(real)
     assert not facts.downtimes
@@ -236,7 +168,7 @@ def test_rolling_reboot_goes_as_simulated(twin: Twin) -> None:
     assert len(moves) == 2 * len(WEB)
 
 
-def test_loss_of_a_node_goes_as_simulated(twin: Twin) -> None:
+def test_loss_of_a_node_goes_as_simulated(twin: FakeTwin) -> None:
     option, source = f"fail-node=node{HOME}", twin.source()
     simulated = twin.simulated(option, source)
 
@@ -244,7 +176,7 @@ def test_loss_of_a_node_goes_as_simulated(twin: Twin) -> None:
         twin.cut_power()
         twin.ended(lambda: all(facts_of(watch.history()).running[name] for name in WEB))
 
-    real, slack = compared(twin, simulated, lose)
+    real, slack = twin.compared(simulated, lose)
     facts = facts_of(real)
     assert {name for name, _number in facts.downtimes} == set(WEB)
 
@@ -256,12 +188,14 @@ def test_loss_of_a_node_goes_as_simulated(twin: Twin) -> None:
 
     for name in ("start_s", "power_cut_s") if slack is not None else ():
         wrong = replace(twin.durations, **{name: getattr(twin.durations, name) + WRONG_S})
-        found = differences(twin.simulated(option, source, wrong), real, MOST_SLACK_S)
+        found = differences(twin.simulated(option, source, wrong), real, twin.most_slack_s)
         assert sum("is down for" in one for one in found) == len(WEB), name
     other = with_loads_elsewhere(source)
-    elsewhere = differences(twin.simulated(option, other), real, MOST_SLACK_S)
+    elsewhere = differences(twin.simulated(option, other), real, twin.most_slack_s)
     assert len([one for one in elsewhere if "web" in one and "runs at the end" in one]) == len(WEB)
-    turned = differences(twin.simulated(option, with_other_priorities(source)), real, MOST_SLACK_S)
+    turned = differences(
+        twin.simulated(option, with_priorities(source, TURNED)), real, twin.most_slack_s
+    )
     assert any("comes before" in one for one in turned)
 
 
@@ -269,22 +203,3 @@ def with_loads_elsewhere(source: Source) -> Source:
     """Return a wrong source, in which the best node has all of the load."""
     best = next(one.uuid for one in source.nodes if one.name.startswith("node1."))
     return changed(source, {name: {"primary_node": best} for name in LOADS})
-
-
-def with_other_priorities(source: Source) -> Source:
-    """Return a wrong source, in which the last instance is the first."""
-    priorities = zip(WEB, reversed(WEB.values()), strict=True)
-    old = {one.name: one.beparams for one in source.objects if isinstance(one, Instance)}
-    turned = {name: {**old[name], "recovery_priority": one} for name, one in priorities}
-    return changed(source, {name: {"beparams": one} for name, one in turned.items()})
-
-
-def changed(source: Source, fields: Mapping[str, Mapping[str, Any]]) -> Source:
-    """Return a source with other values of some instances."""
-    objects = tuple(
-        msgspec.structs.replace(one, **fields.get(one.name, {}))
-        if isinstance(one, Instance)
-        else one
-        for one in source.objects
-    )
-    return replace(source, objects=objects)

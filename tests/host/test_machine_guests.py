@@ -11,9 +11,9 @@ from tests.support.machine_guests import (
     Attendant,
     add_guest,
     attend,
-    uuids,
     wait_serves,
 )
+from tests.support.twins import uuids
 
 pytestmark = [pytest.mark.host, pytest.mark.soak, pytest.mark.timeout(7200)]
 

@@ -7,6 +7,7 @@ these.
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,10 +27,9 @@ from tests.support.patience import patience
 
 LOOK_S = 0.02
 SLACK_S, MOST_SLOWNESS = 1.0, 5.0
-MOST_SLACK_S = SLACK_S * MOST_SLOWNESS
-"""How far a real time may be outside of the interval: what the master's own work takes on a quiet machine, times how
-slow the machine was meanwhile. Times of a machine that was slower than MOST_SLOWNESS are not compared, so a model that is
-wrong by more than MOST_SLACK_S is always noticed.
+"""How far a real time may be outside of the interval: what the master's own work takes on a quiet machine (`Watch.least_slack_s`),
+times how slow the machine was meanwhile. Times of a machine that was slower than MOST_SLOWNESS are not compared, so a
+model that is wrong by more than the product is always noticed.
 """
 AROUND = frozenset(
     {"NODE_POWERCYCLE", "CLUSTER_VERIFY", "CLUSTER_VERIFY_CONFIG", "CLUSTER_VERIFY_GROUP"}
@@ -45,16 +45,16 @@ ALIVE = ("running", "sent")
 
 
 @dataclass
-class Watch:
-    """Sees the fake guests of a cluster start and end, from `__enter__` to `__exit__`."""
+class Watch(ABC):
+    """Sees the guests of a cluster start and end, from `__enter__` to `__exit__`."""
 
     cluster: LocalCluster
     names: Mapping[str, str]
     """UUID -> name of each instance."""
+    least_slack_s: float = SLACK_S
     changes: list[GuestChange] = field(default_factory=list)
     began: float = 0.0
     """Wall time at which the scenario begins."""
-    _seen: frozenset[tuple[str, str]] = frozenset()
     _end: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     _last_job: int = 0
@@ -65,7 +65,7 @@ class Watch:
         with self.cluster.luxi() as client:
             self._last_job = max(_job_ids(client), default=0)
         self.began = time.time()
-        self._look()
+        self.begin()
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
         return self
@@ -84,7 +84,7 @@ class Watch:
     def slack_s(self) -> float | None:
         """By how much intervals are widened; None if times say nothing, because the machine had too little time."""
         slowness = max(self.slowness, min(patience(), MOST_SLOWNESS))
-        return SLACK_S * slowness if slowness <= MOST_SLOWNESS else None
+        return self.least_slack_s * slowness if slowness <= MOST_SLOWNESS else None
 
     def history(self) -> History:
         """Return what has happened until now."""
@@ -97,17 +97,36 @@ class Watch:
     def _watch(self) -> None:
         while not self._end.wait(LOOK_S):
             real_s, processor_s = time.perf_counter(), time.thread_time()
-            self._look()
+            self.look()
             self._real_s += time.perf_counter() - real_s
             self._processor_s += time.thread_time() - processor_s
 
-    def _look(self) -> None:
-        at = time.time() - self.began
+    def begin(self) -> None:
+        """Note where the guests run at first."""
+        self.look()
+
+    @abstractmethod
+    def look(self) -> None:
+        """Note in `changes` what has happened to guests since the last look."""
+
+    def note(self, instance: str, node: str, state: GuestState) -> None:
+        """Note what happens to a guest now."""
+        self.changes.append(GuestChange(time.time() - self.began, instance, node, state))
+
+
+@dataclass
+class FakeWatch(Watch):
+    """Sees fake guests, which are files."""
+
+    _seen: frozenset[tuple[str, str]] = frozenset()
+
+    def look(self) -> None:
+        """See the base class."""
         found = frozenset(self._guests())
         for instance, node in sorted(found - self._seen):
-            self.changes.append(GuestChange(at, instance, node, GuestState.UP))
+            self.note(instance, node, GuestState.UP)
         for instance, node in sorted(self._seen - found):
-            self.changes.append(GuestChange(at, instance, node, GuestState.DOWN))
+            self.note(instance, node, GuestState.DOWN)
         self._seen = found
 
     def _guests(self) -> Iterator[tuple[str, str]]:

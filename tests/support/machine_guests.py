@@ -7,9 +7,11 @@ hides no entry of a guest's log that the guest knew to be written.
 import base64
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from ganeti.whatif.history import GuestState
+from tests.support.agreement import Watch
 from tests.support.local_cluster import wait_until
 from tests.support.log_guest import boot_sector, step_of
 from tests.support.machine_cluster import MachineCluster
@@ -157,11 +159,40 @@ class Attendant:
                 self.last[name] = entry
 
 
-def uuids(cluster: MachineCluster) -> dict[str, str]:
-    """Return the name of each instance by its UUID."""
-    with cluster.luxi() as client:
-        rows = client.query("instance", ["uuid", "name"])["data"]
-    return {row[0][1]: row[1][1] for row in rows}
+@dataclass
+class MachineWatch(Watch):
+    """Sees real guests: one is up from the first line on its console, and down once its process is gone."""
+
+    attendant: Attendant | None = None
+    _up: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+
+    def look(self) -> None:
+        """See the base class."""
+        assert self.attendant is not None
+        for number, what, name, _word in self.attendant.news():
+            node, present = self.cluster.node(number).name, self.attendant.present[name]
+            if what == "on" and present == {number}:
+                self.note(name, node, GuestState.STARTS)
+            elif what == "said" and present == {number} and number not in self._up[name]:
+                self.note(name, node, GuestState.UP)
+                self._up[name] = {number}
+            elif what == "off" and number in self._up[name]:
+                self._up[name].discard(number)
+                if present:  # it has come from the other node
+                    self._up[name] = set(present)
+                    self.note(name, self.cluster.node(min(present)).name, GuestState.MOVED)
+                else:
+                    self.note(name, node, GuestState.DOWN)
+
+    def begin(self) -> None:
+        """See the base class."""
+        assert self.attendant is not None
+        self.look()
+        self.changes.clear()
+        for name, present in self.attendant.present.items():
+            for number in present:
+                self._up[name].add(number)
+                self.note(name, self.cluster.node(number).name, GuestState.UP)
 
 
 def add_guest(cluster: MachineCluster, name: str, nodes: str, parameters: str) -> None:
@@ -179,6 +210,26 @@ def add_guest(cluster: MachineCluster, name: str, nodes: str, parameters: str) -
         primary, f"echo {sector} | base64 -d | dd of={path} conv=fsync,notrunc 2>/dev/null"
     )
     cluster.ok("gnt-instance", "startup", name, timeout_s=BOOT_S)
+
+
+def fence_by(cluster: MachineCluster, number: int, methods: str) -> None:
+    """Choose how a node is fenced: a busy host may stop any machine for longer than recovery waits."""
+    words = ("gnt-node", "modify", f"--node-parameters=fence_methods={methods}", f"node{number}")
+    cluster.ok(*words, timeout_s=BOOT_S)
+
+
+def switch_on(cluster: MachineCluster, number: int) -> None:
+    """Switch a machine on, if it is off."""
+    if cluster.machine(number).machine.pid is None:
+        cluster.machine(number).forget()
+        cluster.power_on(number)
+        attend(cluster, number)
+
+
+def reopen_mirrors(cluster: MachineCluster, names: Iterable[str]) -> None:
+    """Let the copies on a machine that was off be written again, as the watcher of a cluster does."""
+    for name in names:
+        cluster.ok("gnt-instance", "activate-disks", name, timeout_s=BOOT_S)
 
 
 def wait_serves(attendant: Attendant, *names: str) -> None:

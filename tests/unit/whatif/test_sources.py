@@ -212,11 +212,9 @@ def test_disks_of_a_running_cluster_get_no_port_that_a_display_has() -> None:
     ask, info = asked(small_source())
 
     def ask_for_ports(kind: str, fields: Sequence[str]) -> list[Cells]:
-        rows = ask(kind, fields)
-        if kind == "instance":
-            for port, row in enumerate(rows, 11001):
-                row["network_port"] = port
-        return rows
+        ports = {"instance": "network_port"}
+        rows = enumerate(ask(kind, fields), 11001)
+        return [{**row, **({ports[kind]: port} if kind in ports else {})} for port, row in rows]
 
     found = checked(rows_source(ask_for_ports, info))
     displays = {one.network_port for one in found.instances}
