@@ -194,9 +194,17 @@ class LiveMoves:
         for block in random.sample(
             range(SYSTEM_MIB * MIB // BLOCK, self._size * MIB // BLOCK), count
         ):
-            words = f'qemu-io -d {path} "write -P 7 {block * BLOCK} {BLOCK}"'
+            # QEMU counts these writes as requests of the guest, other than `write`.
+            words = f'qemu-io -d {path} "aio_write -P 7 {block * BLOCK} {BLOCK}"'
             ask = Monitor(self._files.people_monitor)
+            before = len(self._told(begin))
             await ask("human-monitor-command", {"command-line": words})
+            while len(self._told(begin)) == before:  # noqa: ASYNC110 - QEMU tells it in a file
+                await asyncio.sleep(0.0005)
+        return self._told(begin)
+
+    def _told(self, begin: int) -> list[float]:
+        """Return the seconds of the writes that QEMU has told since this position of its log."""
         said = self._files.qemu_log.read_bytes()[begin:].decode(errors="replace")
         return [1 / float(ops) for ops in _OPS.findall(said)]
 

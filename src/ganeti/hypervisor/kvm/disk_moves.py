@@ -39,7 +39,8 @@ from ganeti.hypervisor.kvm.devices import add_nodes
 from ganeti.hypervisor.kvm.disks import opened, resolve_disks, without_host_cache
 from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
 from ganeti.hypervisor.kvm.holding import Holding
-from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone
+from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused, MonitorGone
+from ganeti.hypervisor.kvm.pace import Pace, requests_of
 from ganeti.hypervisor.kvm.pci_slots import device_id
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.rpc.procedures.disk_moves import DiskMoveStatus
@@ -64,6 +65,8 @@ class KvmDiskMoves(MovesDisks):
     records: DiskMoveRecords
     guests: Guests
     holding: Holding
+    paces: dict[str, Pace] = dataclasses.field(default_factory=dict)
+    """The speed of each copy under way, by its token. A copy whose daemon was restarted keeps its speed."""
 
     async def obstacles(self, instance: InstanceSpec) -> list[str]:
         guest = self.guests.peek(self.guests.files(instance.uuid))
@@ -106,6 +109,8 @@ class KvmDiskMoves(MovesDisks):
             self.records.write(instance.uuid, new)
             try:
                 await self._begin(guest, new, bandwidth_mib_s)
+                size = sum(disk.size for disk in disks) * MIB
+                self.paces[token] = Pace(bandwidth_mib_s, size, len(disks))
             except BaseException:
                 await asyncio.shield(self._revert(guest))
                 raise
@@ -155,12 +160,24 @@ class KvmDiskMoves(MovesDisks):
         move = self._known(instance, token)
         if move.is_moved:
             return DiskMoveStatus(done=0, total=0, in_step=True)
-        present = await mirror.jobs(self.guests.here(instance).ask, move.disks)
+        ask = self.guests.here(instance).ask
+        present = await mirror.jobs(ask, move.disks)
+        done = sum(job["current-progress"] for job in present)
+        await self._keep_pace(ask, move, done)
         return DiskMoveStatus(
-            done=sum(job["current-progress"] for job in present),
+            done=done,
             total=sum(job.get("total-progress", 0) for job in present),
             in_step=mirror.are_in_step(present),
         )
+
+    async def _keep_pace(self, ask: Ask, move: DiskMove, done: int) -> None:
+        """Slow the copy down while the guest uses its disks."""
+        if (pace := self.paces.get(move.token)) is None:
+            return
+        devices = {device_id("disk", disk.uuid) for disk in move.disks}
+        requests = requests_of(await ask("query-blockstats"), devices)
+        if pace.changed(asyncio.get_running_loop().time(), done, requests):
+            await mirror.set_speed(ask, move.disks, pace.speed)
 
     async def switch(self, instance: InstanceSpec, token: str) -> int:
         async with self.guests.lock(self.guests.files(instance.uuid)):
@@ -170,7 +187,7 @@ class KvmDiskMoves(MovesDisks):
             guest = self.guests.here(instance)
             if not mirror.are_in_step(await mirror.jobs(guest.ask, move.disks)):
                 raise HypervisorError(f"the copies of the disks of {instance.name} are not in step")
-            await mirror.unlimit(guest.ask, move.disks)
+            await mirror.set_speed(guest.ask, move.disks, 0)
             # Most of the copy may be only in the host's memory: the guest must not wait for that in its pause.
             await asyncio.to_thread(_sync, move.paths)
             began = time.monotonic()
@@ -189,6 +206,7 @@ class KvmDiskMoves(MovesDisks):
         files = self.guests.files(instance.uuid)
         async with self.guests.lock(files):
             move = self.records.read(instance.uuid)
+            self.paces.pop(token, None)
             if move is None or move.token != token:
                 return False
             guest = self.guests.peek(files)

@@ -219,11 +219,12 @@ def are_in_step(present: Sequence[Mapping[str, Any]]) -> bool:
     return all(job["status"] in _IN_STEP for job in present)
 
 
-async def unlimit(ask: Ask, disks: Sequence[DiskSpec]) -> None:
-    """End the limit of the speed of these mirrors."""
+async def set_speed(ask: Ask, disks: Sequence[DiskSpec], bandwidth_mib_s: int) -> None:
+    """Limit the speed of these mirrors; 0: no limit."""
+    speed = bandwidth_mib_s * MIB
     for disk in disks:
         with contextlib.suppress(CommandRefused):  # it has ended
-            await ask("block-job-set-speed", {"device": _name("mirror", disk), "speed": 0})
+            await ask("block-job-set-speed", {"device": _name("mirror", disk), "speed": speed})
 
 
 async def clear(ask: Ask, disks: Sequence[DiskSpec]) -> None:

@@ -1,7 +1,9 @@
 """Moves of a guest's disks with a scripted QEMU: the daemon killed around each question, QEMU refusing or ending."""
 
+import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -10,6 +12,8 @@ from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.disk_moves import DiskMoveRecords
 from ganeti.hypervisor.kvm import disks
 from ganeti.hypervisor.kvm.command_line import file_nodes, node_name
+from ganeti.hypervisor.kvm.pace import LEAST_MIB_S
+from ganeti.hypervisor.kvm.pci_slots import device_id
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import DiskSpec
@@ -95,6 +99,38 @@ async def test_a_move_whose_daemon_was_killed_is_settled_and_can_be_repeated(
 
     assert await sweep(tmp_path, up, move, check) > 30
     assert outcomes == {False, True}
+
+
+async def test_copy_gives_way_while_the_guest_uses_its_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = await up(tmp_path / "node")
+    qemu, real, speeds = the_qemu(host), the_qemu(host).answer, list[int]()
+    stats = {"rd_operations": 0, "wr_operations": 0}
+    device = f"/machine/peripheral/{device_id('disk', DISK.uuid)}/virtio-backend"
+    progress = iter((0, 1 << 18, 1 << 19))
+
+    def answer(there: Host, asked: str, arguments: dict[str, Any]) -> Any:
+        if asked == "query-blockstats":
+            return [{"qdev": device, "stats": stats}]
+        if asked == "block-job-set-speed":
+            speeds.append(arguments["speed"])
+        answered = real(there, asked, arguments)
+        if asked == "query-jobs":
+            answered[0]["current-progress"] = next(progress)
+        return answered
+
+    monkeypatch.setattr(qemu, "answer", answer)
+    await begin(host)
+    moves = host.driver.disk_moves
+    for _ in range(2):
+        await moves.status(BEFORE, "t1")
+        await asyncio.sleep(1)
+        stats["wr_operations"] += 100
+    assert speeds == [LEAST_MIB_S << 20]
+    stats["wr_operations"] = 101
+    await moves.status(BEFORE, "t1")
+    assert speeds == [LEAST_MIB_S << 20, 0]
 
 
 async def test_a_daemon_that_was_killed_while_the_guest_was_held_lets_it_continue(
