@@ -1,14 +1,13 @@
 """Suggestions in errors: what a mistyped word most likely stands for."""
 
-import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 LIKENESS = 0.6
 """The least similarity of two words, from 0 to 1; difflib's measure."""
 LONGEST = 100
 """Characters; longer words are not typing errors, and take long to compare."""
-MOST = 300
-"""So many known words are compared, in about 20 ms: with 20,000 instances a wrong name took a second."""
+MOST = 100
+"""So many known words are compared in full: with 20,000 instances a wrong name took a second."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -45,12 +44,26 @@ def _likely(word: str, known: Iterable[str]) -> Iterable[str]:
     words = list(known)
     if len(words) <= MOST:
         return words
-    backwards = word[::-1]
+    width = min(max(map(len, words)), LONGEST)
+    forwards = _equal(
+        word[:width].ljust(width, "\1"), [one[:width].ljust(width, "\0") for one in words]
+    )
+    # A typing error moves what follows it, so the places count from the end, too.
+    backwards = _equal(
+        word[-width:].rjust(width, "\1"), [one[-width:].rjust(width, "\0") for one in words]
+    )
+    alike = list(map(max, forwards, backwards))
+    order = sorted(range(len(words)), key=alike.__getitem__, reverse=True)
+    return [words[number] for number in order[:MOST]]
 
-    def alike(one: str) -> int:
-        """A typing error moves what follows it, so the places count from the end, too."""
-        forwards = list(map(operator.eq, one, word)).count(True)
-        return max(forwards, list(map(operator.eq, one[::-1], backwards)).count(True))
 
-    words.sort(key=alike, reverse=True)
-    return words[:MOST]
+def _equal(word: str, rows: Sequence[str]) -> list[int]:
+    """Return how many characters of each row are those of the word; all have the same length.
+
+    The rows are compared as one number: a loop in Python over their characters would take three times as long.
+    """
+    width, text = len(word), "".join(rows).encode("latin-1", "replace")
+    pattern = word.encode("latin-1", "replace") * len(rows)
+    differing = int.from_bytes(text, "big") ^ int.from_bytes(pattern, "big")
+    found = differing.to_bytes(len(text), "big")
+    return [found[start : start + width].count(0) for start in range(0, len(found), width)]
