@@ -385,7 +385,10 @@ class FaultyStore(LeasedStore):
         self._members = members
 
     def _is_degraded(self) -> bool:
-        return self._membership(0).degraded
+        if self._members.candidates != {self._identity.node_uuid}:
+            return True
+        is_master = isinstance(self._roles.role, Master)
+        return is_master and self._forced and len(self._members.voters) > 1
 
     def _membership(self, ceiling: int) -> Membership:
         node = self._identity.node_uuid
@@ -396,8 +399,7 @@ class FaultyStore(LeasedStore):
             voters=self._members.voters,
             candidates=self._members.candidates,
             holders=frozenset((node,)),
-            degraded=self._members.candidates != {node}
-            or (is_master and self._forced and len(self._members.voters) > 1),
+            degraded=self._is_degraded(),
             job_id_ceiling=ceiling,
         )
 

@@ -59,13 +59,15 @@ class KeptTexts:
 
 
 def _followed(last: InstanceTexts, snapshot: Snapshot, changed: Iterable[str]) -> InstanceTexts:
-    texts, uses = dict(last.texts), dict(last.uses)
-    memory, up_memory = Counter(last.memory), Counter(last.up_memory)
+    texts, uses = last.texts.copy(), last.uses.copy()
+    memory, up_memory = last.memory.copy(), last.up_memory.copy()
     instances = [(uuid, snapshot.instances.get(uuid)) for uuid in changed]
     for uuid, instance in instances:
-        if (former := uses.pop(uuid, None)) is not None:
+        if (former := uses.get(uuid)) is not None:
             memory[former.node] -= former.memory
             up_memory[former.node] -= former.memory * former.is_up
+            if instance is None:
+                del uses[uuid]
             if instance is None or instance.name != former.name:
                 del texts[former.name]
     for uuid, instance in instances:

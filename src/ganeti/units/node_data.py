@@ -16,7 +16,7 @@ from ganeti.rpc.node_changes import NodeChanges
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo, NodeInfoArgs
 from ganeti.units.calls import Rpc
 from ganeti.units.node_texts import Live
-from ganeti.units.placements import Placement, Placements, concerned_nodes, minus_reserved
+from ganeti.units.placements import Placement, Placements, minus_reserved, unknown
 
 MOST_ASKED_PER_S = 50.0
 """How many nodes are asked each second, on average over one age of the reports; a query costs the master 0.3 ms."""
@@ -79,13 +79,14 @@ class Report:
         """
         if not isinstance(self.answer, NodeInfo):
             return None
-        if taken.concerns(node):
+        if node.uuid in taken.nodes:
             left = minus_reserved(self.answer, self.asked.snapshot, node, taken.placements)
             return Live.of(left, unit, exclusive=exclusive)
         live = self._lives.get((unit, exclusive))
         if live is None:
             live = self._lives[unit, exclusive] = Live.of(self.answer, unit, exclusive=exclusive)
-        return live
+        shared = taken.shared_space(unit)
+        return live._replace(free_disk=max(0, live.free_disk - shared)) if shared else live
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,13 +97,20 @@ class Taken:
     known: Snapshot
     """The configuration from before the queries: the disks of its instances were reported."""
 
-    @cached_property
-    def _nodes(self) -> Collection[NodeUuid] | None:
-        return concerned_nodes(self.placements, self.known)
+    _shared: dict[StorageUnit | None, int] = field(default_factory=dict)
 
-    def concerns(self, node: Node) -> bool:
-        """Return whether a placement may take something from a node."""
-        return self._nodes is None or node.uuid in self._nodes
+    @cached_property
+    def nodes(self) -> Collection[NodeUuid]:
+        """The nodes of the guests and disks."""
+        return frozenset(uuid for one in self.placements for uuid in one.nodes)
+
+    def shared_space(self, unit: StorageUnit | None) -> int:
+        """Return the MiB that new disks take from a storage unit of all other nodes, too."""
+        if unit not in self._shared:
+            other = NodeUuid("")
+            new = unknown(self.placements, self.known)
+            self._shared[unit] = sum(one.disk_space(unit, other) for one in new) if unit else 0
+        return self._shared[unit]
 
 
 class NodeReports(NamedTuple):

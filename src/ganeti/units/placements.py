@@ -1,7 +1,7 @@
 """Placements that are decided, but whose guests do not run yet."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -101,20 +101,9 @@ class Placements:
         return list(takewhile(lambda one: one.job_id != job_id, self._placed.values()))
 
 
-def concerned_nodes(
-    placements: Iterable[Placement], known: Snapshot
-) -> Collection[NodeUuid] | None:
-    """Return the nodes that placements take something from; None: all of them, because they share the storage.
-
-    The disks of instances in `known` exist already.
-    """
-    found: set[NodeUuid] = set()
-    for one in placements:
-        found.update(one.nodes)
-        is_shared = one.unit is not None and DISK_TEMPLATES[one.message["disk_template"]].shared
-        if is_shared and known.instance_by_name(one.name) is None:
-            return None
-    return found
+def unknown(placements: Iterable[Placement], snapshot: Snapshot) -> list[Placement]:
+    """Return those whose instances a configuration does not have: their disks do not exist yet."""
+    return [one for one in placements if snapshot.instance_by_name(one.name) is None]
 
 
 def memory_on(placements: Iterable[Placement], node: NodeUuid) -> int:
@@ -126,7 +115,7 @@ def minus_reserved(
     info: NodeInfo, snapshot: Snapshot, node: Node, placements: Sequence[Placement]
 ) -> NodeInfo:
     """Return `info` as after the placements; disks of known instances exist already."""
-    new = [one for one in placements if snapshot.instance_by_name(one.name) is None]
+    new = unknown(placements, snapshot)
     storage = []
     for space in info.storage:
         planned = sum(one.disk_space(space.unit, node.uuid) for one in new)

@@ -8,6 +8,7 @@ failures go to the job.
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ganeti.base.errors import HooksAbort, Refused, RpcError, RpcOffline
@@ -36,14 +37,17 @@ class OperationHooks:
     def __post_init__(self) -> None:
         self._point: HookPoint | None = self.unit.hooks(self.ctx.snapshot, self.plan)
         self._listed: dict[NodeUuid, Listed | RpcError] = {}
-        self._before: dict[str, str] = {}
+
+    @cached_property
+    def _before(self) -> dict[str, str]:
+        """The variables before the operation; nearly all nodes have no hooks that need them."""
+        return {} if self._point is None else self._variables(self._point, PREFIX)
 
     async def before(self) -> None:
         """Run the pre hooks; HooksAbort if a hook refuses."""
         point = self._point
         if point is None:
             return
-        self._before = self._variables(point, PREFIX)
         await self._ask((*point.pre, *point.post))
         say(self.ctx, (one for one in self._unanswered(point.pre) if not one.refuses))
         ran = [*self._unanswered(point.pre), *await self._run(point, Phase.PRE, point.pre, {})]
@@ -129,6 +133,8 @@ class OperationHooks:
         self, point: HookPoint, phase: Phase, nodes: Iterable[Node], variables: dict[str, str]
     ) -> list[NodeResults]:
         with_hooks = [node for node in nodes if self._has(node, point.hook, phase)]
+        if not with_hooks:
+            return []
         environment = {**self._variables(point, PREFIX), **variables, **self._common(point, phase)}
         args = HooksArgs(hook=point.hook, phase=phase, environment=environment)
         return list(await asyncio.gather(*(self._run_on(node, args) for node in with_hooks)))
