@@ -475,7 +475,9 @@ class RecoveryDriver:
         """Return the node's answer, perhaps from its secondary address or through another node."""
         # A fenced node is marked offline, and is still asked whether it is back.
         address = node.secondary_ip if beat.is_secondary else node.primary_ip
-        present = msgspec.structs.replace(node, offline=False, primary_ip=address)
+        present = node
+        if node.offline or address != node.primary_ip:
+            present = msgspec.structs.replace(node, offline=False, primary_ip=address)
         if beat.via is None:
             return await self._rpc.call(present, HEARTBEAT, args)
         relay = snapshot.nodes.get(beat.via)

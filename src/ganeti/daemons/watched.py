@@ -57,7 +57,7 @@ class Watching:
 
     def guests(self, snapshot: Snapshot, found: Watched) -> tuple["Guests", Collection[str]]:
         """Return what the nodes are told about instances, and which ones are protected no longer."""
-        return self._listed.follow(snapshot.instances, found.instances)
+        return self._listed.follow(snapshot, found)
 
     def _nodes(self, snapshot: Snapshot, *, has_lease: bool) -> Mapping[NodeUuid, NodeFacts]:
         basis = snapshot.cluster, snapshot.groups, snapshot.nodes, has_lease
@@ -130,7 +130,7 @@ class _Lists:
     """The lists for nodes, by what each instance adds to them."""
 
     def __init__(self) -> None:
-        self._instances: Mapping[str, Instance] = {}
+        self._seen: Snapshot | None = None
         self._facts: Mapping[str, InstanceFacts] = {}
         self._added: dict[str, _Added] = {}
         self._leased = defaultdict[NodeUuid, dict[str, None]](dict)
@@ -138,16 +138,18 @@ class _Lists:
         self._mirrored = defaultdict[NodeUuid, dict[str, int]](dict)
         self._present = Guests({}, {})
 
-    def follow(
-        self, instances: Mapping[str, Instance], facts: Mapping[str, InstanceFacts]
-    ) -> tuple["Guests", Collection[str]]:
-        if instances is self._instances and facts is self._facts:
+    def follow(self, snapshot: Snapshot, found: Watched) -> tuple["Guests", Collection[str]]:
+        instances, facts = snapshot.instances, found.instances
+        seen = self._seen
+        if seen is not None and instances is seen.instances and facts is self._facts:
             return self._present, ()
-        changed = {
-            **dict.fromkeys(differing(self._instances, instances)),
-            **dict.fromkeys(differing(self._facts, facts)),
-        }
-        self._instances, self._facts = instances, facts
+        difference = found.difference
+        if difference is not None and difference.former is self._facts:
+            altered = difference.changed
+        else:
+            altered = differing(self._facts, facts)
+        changed = dict.fromkeys((*differing_instances(seen, snapshot), *altered))
+        self._seen, self._facts = snapshot, facts
         touched: set[NodeUuid] = set()
         dropped = []
         for uuid in changed:

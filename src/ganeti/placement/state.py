@@ -229,6 +229,23 @@ _BY_NODE = (
 """The change that an instance makes at its nodes, except `peers` and tags."""
 
 
+class _Sums:
+    """Sums of the values of instances by node; instances at NO_NODE count nowhere."""
+
+    def __init__(self, where: Indices, size: int) -> None:
+        there = where >= 0
+        self._there = None if there.all() else there
+        self._where, self._size = where if self._there is None else where[there], size
+
+    def of(self, values: Floats) -> Floats:
+        """Return the sum of each node."""
+        if not len(self._where):
+            return np.zeros(self._size)
+        some = values if self._there is None else values[self._there]
+        total: Floats = np.bincount(self._where, some, self._size).astype(np.float64, copy=False)
+        return total
+
+
 class State:
     """The nodes of all instances. Steps (`add_primary` and the like) change it without any check."""
 
@@ -281,37 +298,33 @@ class State:
         """Compute the values that follow from the nodes of the instances."""
         size, these = len(self.nodes), self.instances
 
-        def summed(where: Indices, values: Floats) -> Floats:
-            there = where >= 0
-            total = np.bincount(where[there], weights=values[there], minlength=size)
-            return total.astype(np.float64)
-
+        at_primary = _Sums(self.primary, size)
+        at_secondary = _Sums(self.secondary, size)
         one = np.ones(len(these))
         both = these.is_local & (self.secondary >= 0)
         spindles = np.where(these.is_local, these.spindle_use, 0.0)
-        self.primaries = summed(self.primary, one)
-        self.secondaries = summed(self.secondary, one)
-        self.instance_memory = summed(self.primary, these.memory * these.uses_memory)
-        self.used_cpus += summed(self.primary, these.vcpus * these.counts)
-        self.used_spindles = summed(self.primary, spindles) + summed(self.secondary, spindles)
+        self.primaries = at_primary.of(one)
+        self.secondaries = at_secondary.of(one)
+        self.instance_memory = at_primary.of(these.memory * these.uses_memory)
+        self.used_cpus += at_primary.of(these.vcpus * these.counts)
+        self.used_spindles = at_primary.of(spindles) + at_secondary.of(spindles)
         self.used_spindles[self.exclusive] = 0.0
-        self.loads = np.stack([summed(self.primary, load) for load in these.loads])
+        self.loads = np.array([at_primary.of(load) for load in these.loads])
         self.loads[CPU_LOAD] += _floats([one.own_load for one in self.nodes])
-        self.loads[DISK_LOAD] += summed(self.secondary, these.loads[DISK_LOAD])
+        self.loads[DISK_LOAD] += at_secondary.of(these.loads[DISK_LOAD])
         recorded = self.total_memory - self.node_memory - self.instance_memory
         self.missing_memory = recorded - self.reported_free
         self.free = recorded - np.maximum(0.0, self.missing_memory)
         # As if all stopped instances ran.
-        self.free_if_all = self.reported_free - summed(
-            self.primary, these.memory * ~these.uses_memory
-        )
+        self.free_if_all = self.reported_free - at_primary.of(these.memory * ~these.uses_memory)
         peers = np.zeros((size, size))
-        np.add.at(peers, (self.secondary[both], self.primary[both]), these.reserve[both])
+        if both.any():
+            np.add.at(peers, (self.secondary[both], self.primary[both]), these.reserve[both])
         self._peers = Version(peers)
         self.reserved = peers.max(axis=1, initial=0.0)
         self.fails = self.reported_free < self.reserved
-        used = summed(self.primary, these.disk * these.is_local)
-        used += summed(self.secondary, these.disk * these.is_local)
+        local_disk = these.disk * these.is_local
+        used = at_primary.of(local_disk) + at_secondary.of(local_disk)
         self.missing_disk = self.total_disk - self.free_disk - used
 
     @property

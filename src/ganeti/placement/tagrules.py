@@ -34,7 +34,8 @@ class TagRules:
             for one in (instances if self._exclusion else ())
             if one.tags
         )
-        self._places = _known(_under(one.tags, _suffixes(tags, LOCATION)) for one in nodes)
+        locations = _suffixes(tags, LOCATION)
+        self._places = _known(_under(one.tags, locations) for one in (nodes if locations else ()))
         self.location = _matrix(self._places, [one.tags for one in nodes]).T
         """(locations, nodes): 1 where the node has the location tag."""
         self.exclusive = self._of(instances, self._names, self._exclusion)

@@ -8,6 +8,7 @@ import pytest
 
 from ganeti.base.errors import GanetiError, HooksAbort, HostError
 from ganeti.cli.errors import format_error
+from ganeti.config.snapshot import Snapshot
 from ganeti.model.hooks import HOOKS, Phase
 from ganeti.model.names import AdminState, JobStatus
 from ganeti.model.objects import Disk, Instance, InstanceUuid, NodeUuid
@@ -48,9 +49,10 @@ from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.protocols.luxi import error_from_wire
 from ganeti.rpc.hook_reports import HookReports
 from ganeti.rpc.procedures.hooks import HookDirectory, HookResult, HooksArgs
-from ganeti.units.hooks.environment import disk_location
+from ganeti.units.hooks.environment import disk_location, instance_variables
 from ganeti.units.hooks.listing import HookListing
 from ganeti.units.hooks.results import SHOWN_LINES, shown
+from ganeti.units.instance import access
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate, modify
 from tests.unit.units.test_node_units import add
@@ -603,3 +605,22 @@ async def test_a_connection_is_shown_to_hooks_as_it_is_requested(
     succeeded(await master.run(connect))
     [pre, _] = environments(world, 1, "network-connect")
     assert (pre["GANETI_GROUP_NETWORK_MODE"], pre["GANETI_GROUP_NETWORK_LINK"]) == ("routed", "100")
+
+
+async def test_variables_of_an_instance_are_made_only_for_nodes_with_hooks(
+    master: Master, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def counted(snapshot: Snapshot, one: Instance, requested: Instance | None) -> dict[str, str]:
+        made.append(one.name)
+        return instance_variables(snapshot, one, requested)
+
+    monkeypatch.setattr(access, "instance_variables", counted)
+    succeeded(await master.run(create()))
+    made.clear()
+    succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
+    assert made == []
+    give_every_hook(world)
+    succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    assert made

@@ -1,11 +1,32 @@
 """A unit's declaration of the hooks that run around it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.hooks import HOOKS, ObjectType
 from ganeti.model.objects import Node, NodeUuid
+
+
+class Later(Mapping[str, str]):
+    """Variables that are put together once a hook needs them, which nearly no node has; from values that never change."""
+
+    def __init__(self, make: Callable[[], dict[str, str]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> dict[str, str]:
+        return self._make()
+
+    def __getitem__(self, name: str) -> str:
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from ganeti.rpc.procedures.instances import INSTANCE_INFO, InstanceArgs, Running
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import instance_variables
-from ganeti.units.hooks.point import HookPoint, on_nodes
+from ganeti.units.hooks.point import HookPoint, Later, on_nodes
 from ganeti.units.instance.snapshot_checks import why_unfinished
 from ganeti.units.node_choice import check_online
 
@@ -61,10 +61,8 @@ class InstanceUnit(LogicalUnit[OpT, PlanT]):
             return None
         before = self._hooked = self._hooked or self.instance(snapshot)
         now = snapshot.instances.get(before.uuid, before)
-        variables = {
-            **instance_variables(snapshot, now, self.hook_requested(plan)),
-            **self.hook_variables(snapshot, now, plan),
-        }
+        requested, own = self.hook_requested(plan), self.hook_variables(snapshot, now, plan)
+        variables = Later(lambda: {**instance_variables(snapshot, now, requested), **own})
         nodes, post = self.hook_nodes(before, plan)
         return on_nodes(self.hook, variables, snapshot, nodes, post)
 
