@@ -45,6 +45,8 @@ async def free_resources(
         info = await ctx.call(node, NODE_INFO, query)
     except RpcError as err:
         raise PrereqError(f"{what}: cannot query {err}", ErrorCode.ENVIRONMENT) from err
+    # If this is less than an allocation counted on, the next one must not choose the node for the same reason.
+    ctx.services.node_data.doubt(node.uuid)
     storage = [with_overcommit(ctx.snapshot.cluster, space) for space in info.storage]
     return minus_reserved(replace(info, storage=storage), ctx.snapshot, node, earlier)
 

@@ -163,6 +163,11 @@ class NodeData:
         taken = {one: Taken(placements.since(one.mark), one.snapshot) for one in rounds}
         return NodeReports(found, taken)
 
+    def doubt(self, node: NodeUuid) -> None:
+        """Query this node again for the next allocation: a job is about to use it, or finds that it cannot."""
+        if self.changes is not None:
+            self.changes.add(node)
+
     def _valid(
         self, snapshot: Snapshot, placements: Placements, now: float
     ) -> dict[NodeUuid, Report]:

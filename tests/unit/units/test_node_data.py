@@ -118,6 +118,16 @@ async def test_only_nodes_that_a_job_changed_are_asked_again() -> None:
     assert services.asked == 10 + 3 + 10
 
 
+async def test_node_that_a_job_looked_at_itself_is_asked_again() -> None:
+    services, data = Services(), NodeData(2.0, NodeChanges())
+    three = snapshot(3)
+    await data.reports(services, three, fresh=False)
+    data.doubt(NodeUuid("node-2"))
+    services.now += 10
+    await data.reports(services, three, fresh=False)
+    assert services.asked == 4
+
+
 async def test_change_during_a_query_makes_its_answer_out_of_date() -> None:
     services, changes, cluster = Services(gate=asyncio.Event()), NodeChanges(), snapshot(10)
     data = NodeData(2.0, changes)
