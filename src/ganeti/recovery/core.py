@@ -64,7 +64,8 @@ class RecoveryCore:
         self._given_up: tuple[str, ...] = ()
         self._is_at_rest = False
         """No instance waits for anything, so time alone changes none."""
-        self._due = float("inf")
+        self._due = self._nodes_due = float("inf")
+        """When `TimePassed` is due, and when a node has something to do."""
         self.watched = watched
         self.nodes: dict[NodeUuid, NodeWatch] = {}
         self.instances: dict[str, InstanceWatch] = {}
@@ -94,15 +95,20 @@ class RecoveryCore:
         if now - self._handled_at > STOOD_STILL_S:
             for one in self.nodes.values():
                 one.listen_again(now)
-        self._handled_at = now
+        self._handled_at, nodes = now, self.watched.nodes
         out = self._take(event, now)
         if isinstance(event, MajorityConfirmed):
             return out
         if isinstance(event, BeatAnswered) and not event.faults:
             if (watch := self.nodes.get(event.node)) is not None:
-                self._due = min(self._due, watch.next_due())
+                self._node_is_due(watch.next_due())
             return out
-        return [*out, *self._follow(now, wall, is_time_only=isinstance(event, TimePassed))]
+        is_time_only = isinstance(event, TimePassed)
+        is_about_nodes = not isinstance(event, Configured) or self.watched.nodes is not nodes
+        return [
+            *out,
+            *self._follow(now, wall, is_time_only=is_time_only, is_about_nodes=is_about_nodes),
+        ]
 
     def next_due(self) -> float:
         """Return the time of the next `TimePassed`."""
@@ -112,12 +118,14 @@ class RecoveryCore:
         instances = () if self._is_at_rest else self._open.values()
         return min(
             [
-                *(one.next_due() for one in self.nodes.values()),
+                self._nodes_due,
                 *(one.due.at for one in instances if one.due and _is_queued(one)),
                 *self._offline_due.values(),
-            ],
-            default=float("inf"),
+            ]
         )
+
+    def _node_is_due(self, at: float) -> None:
+        self._nodes_due, self._due = min(self._nodes_due, at), min(self._due, at)
 
     @property
     def is_settled(self) -> bool:
@@ -271,6 +279,7 @@ class RecoveryCore:
         is_new = facts.recovery is Recovery.FAILOVER and not facts.is_under_lease
         if is_new and node is not None:
             node.beat_at_once(now)
+            self._node_is_due(now)
 
     def _drop(self, instance: str) -> None:
         """Recovery looks after it no longer; a job that runs is waited for, so that no second one begins."""
@@ -334,14 +343,20 @@ class RecoveryCore:
 
     # What follows from the state of all
 
-    def _follow(self, now: float, wall: float, *, is_time_only: bool = False) -> list[Instruction]:
-        """`is_time_only`: nothing has happened since the last time."""
+    def _follow(
+        self, now: float, wall: float, *, is_time_only: bool = False, is_about_nodes: bool = True
+    ) -> list[Instruction]:
+        """`is_time_only`: nothing has happened since the last time; not `is_about_nodes`: only to instances."""
         out: list[Instruction] = []
-        self._look_around(now)
-        around = self._around(now)
-        for one in self.nodes.values():
-            out += one.tick(now, around)
-        out += self._follow_nodes(now)
+        if is_about_nodes or now >= min((self._nodes_due, *self._offline_due.values())):
+            self._look_around(now)
+            around = self._around(now)
+            for one in self.nodes.values():
+                out += one.tick(now, around)
+            out += self._follow_nodes(now)
+            self._nodes_due = min(
+                (one.next_due() for one in self.nodes.values()), default=float("inf")
+            )
         if not (is_time_only and self._is_at_rest):
             out += self._follow_instances(now, wall)
         self._wall = wall

@@ -16,7 +16,7 @@ from ganeti.model.recovery import (
     Recovery,
     Token,
 )
-from ganeti.recovery.core import RecoveryCore
+from ganeti.recovery.core import OFFLINE_RETRY_S, RecoveryCore
 from ganeti.recovery.facts import Difference, InstanceFacts, NodeFacts, Watched
 from ganeti.recovery.instance import (
     BACKOFF_S,
@@ -182,6 +182,43 @@ def test_the_node_of_a_newly_protected_instance_gets_a_heartbeat_at_once() -> No
     assert [one.node for one in driver.beats] == [B]
     driver.configure(web=web(priority=60))
     assert [one.node for one in driver.beats] == [B]  # one that is protected already causes none
+
+
+def test_changes_of_instances_neither_cause_nor_delay_heartbeats() -> None:
+    times: list[list[tuple[float, NodeUuid]]] = []
+    for changes in (0, 9):
+        driver = Driver(web(), web("db", B)).run(3)
+        times.append([])
+        for tenth in range(100):
+            driver.beats.clear()
+            driver.now = 3.0 + tenth / 10
+            if tenth and tenth % 10 <= changes:
+                driver.configure(db=web("db", B, priority=tenth))
+            if driver.now >= driver.core.next_due():
+                driver.tell(TimePassed())
+            for node in {one.node for one in driver.beats}:
+                driver.answer(node)
+            times[-1] += [(driver.now, one.node) for one in driver.beats]
+    assert times[0] == times[1]
+    assert len(times[0]) == 9 * len(NODES)
+
+
+def test_node_whose_job_failed_is_due_although_only_instances_change() -> None:
+    driver = Driver(web(), web("db", B))
+    driver.run(LOST_S + 12, silent=[A])
+    driver.tell(FenceEnded(A, is_fenced=True, detail="off"))
+    driver.end(JobKind.MARK_OFFLINE, Outcome.FAILED)
+    for _ in range(int(OFFLINE_RETRY_S) + 1):
+        driver.now += 1.0
+        driver.tell(TimePassed())
+        for node in (B, C):
+            driver.answer(node)
+    assert len(driver.submitted(JobKind.MARK_OFFLINE)) == 2
+    driver.end(JobKind.MARK_OFFLINE, Outcome.FAILED)
+    driver.now += OFFLINE_RETRY_S
+    driver.core._nodes_due = driver.now + 1.0
+    driver.configure(db=web("db", B, priority=60))
+    assert len(driver.submitted(JobKind.MARK_OFFLINE)) == 3
 
 
 def test_a_difference_from_other_instances_is_not_relied_on() -> None:
