@@ -66,10 +66,11 @@ class Snapshot(View):
 
     def changed_since(self, former: "Snapshot") -> frozenset[str] | None:
         """Return the UUIDs of all objects that may differ from an earlier snapshot; None: it is too old to tell."""
-        last = former.changes[-1].number
-        for at, change in enumerate(self.changes):
+        last, found = former.changes[-1].number, set[str]()
+        for change in reversed(self.changes):
             if change.number == last:
-                return frozenset().union(*(one.uuids for one in self.changes[at + 1 :]))
+                return frozenset(found)
+            found |= change.uuids
         return None
 
 

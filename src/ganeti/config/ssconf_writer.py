@@ -17,7 +17,7 @@ from ganeti.model.data_collectors import collecting, format_lines
 from ganeti.model.objects import Node, NodeUuid
 
 INTERVAL_S = 1.0
-"""Minimum interval between two sets for a node."""
+"""Minimum interval between two sets, and between two attempts to send one to a node."""
 RETRY_LONGEST_S = 60.0
 MOST_AT_ONCE = 30
 
@@ -207,12 +207,19 @@ class SsconfDistributor:
         self._timer = None
         self._next_refresh = asyncio.get_running_loop().time() + INTERVAL_S
         snapshot = self._config.snapshot
-        former, self._shown_by = self._shown_by, snapshot
+        former, self._shown_by, shown = self._shown_by, snapshot, self._values
         if former is None or not shows_the_same(former, self._values, snapshot):
             values = ssconf_values(snapshot)
             if values != self._values:
                 self._values = values  # an equal one stays: nodes are known to have that object
         self._position = snapshot.position
+        is_new = former is None or former.nodes is not snapshot.nodes or self._values is not shown
+        if is_new or self._tasks:  # otherwise each node that is online has this set
+            self._bring_all_up_to_date(snapshot)
+        self._offline_notifier.follow(snapshot.nodes.values())
+        self._progress.set()
+
+    def _bring_all_up_to_date(self, snapshot: Snapshot) -> None:
         gone = self._acknowledged.keys() - snapshot.nodes.keys()
         for node_uuid in gone:  # it may return as an empty host
             del self._acknowledged[node_uuid], self._shown[node_uuid]
@@ -226,8 +233,6 @@ class SsconfDistributor:
                     self._bring_up_to_date(node.uuid), name=f"ssconf-{node.name}"
                 )
             self._wakes[node.uuid].set()
-        self._offline_notifier.follow(snapshot.nodes.values())
-        self._progress.set()
 
     def _took(self, node_uuid: str, position: int, values: dict[str, str]) -> None:
         """Record that a node has confirmed a set; answers may arrive out of order."""
@@ -262,7 +267,6 @@ class SsconfDistributor:
                     self._took(node_uuid, position, values)
                     self._offline_notifier.answers(node_uuid)
                     delay_s = INTERVAL_S
-                    await asyncio.sleep(INTERVAL_S)
         finally:
             del self._tasks[node_uuid], self._wakes[node_uuid]
 

@@ -132,6 +132,36 @@ async def test_every_online_node_gets_the_latest_set_at_most_once_a_second() -> 
     await distributor.close()
 
 
+async def test_slow_node_gets_the_next_set_as_soon_as_it_has_taken_one() -> None:
+    config, nodes, distributor = await begin()
+    name = "node1.example.com"
+    nodes.slow.add(name)
+    nodes.sent.clear()
+    await config.change(put(sample_instance(1)))
+    await asyncio.sleep(5)
+    await config.change(put(sample_instance(2)))
+    nodes.slow.clear()
+    await asyncio.sleep(30)
+    first, second = nodes.times(name)
+    assert second == first
+    assert nodes.latest(name)["instance_list"] == "web1.example.com\nweb2.example.com"
+    await distributor.close()
+
+
+async def test_silent_node_is_tried_again_after_a_change_that_no_node_can_see() -> None:
+    config, nodes, distributor = await begin()
+    name = "node1.example.com"
+    nodes.broken.add(name)
+    await config.change(put(sample_instance(1)))
+    await asyncio.sleep(60)
+    nodes.broken.clear()
+    nodes.sent.clear()
+    await config.change(put(replace(config.snapshot.instances[sample_instance(1).uuid], os="x")))
+    await asyncio.sleep(3)
+    assert [node for _, node, _, _ in nodes.sent] == [name]
+    await distributor.close()
+
+
 async def test_a_change_that_no_node_can_see_is_not_sent() -> None:
     config, nodes, distributor = await begin()
     await config.change(put(sample_instance(1)))
