@@ -2,6 +2,7 @@
 
 `full_ratio`, `restore_ratio`: seconds of `qemu-img convert` of a disk of random data, synced at the end, over the
 seconds of a whole job between two nodes of this host; the fastest of some of each, in turns.
+`local_full_ratio`, `local_restore_ratio`: the same of a job with a directory of the instance's own node.
 `compare_ratio`: seconds of a backup of 1 % changed blocks of a stopped instance, found by their sums, over those of a
 full one.
 `encrypted_full_ratio`, `encrypted_restore_ratio`: seconds of an encrypted full backup over those of a plain one, and of
@@ -64,6 +65,7 @@ from tests.support.tiny_guest import (
 MIB, BLOCK = 1024 * 1024, 64 * 1024
 CHANGED = 0.01
 NAME, NODE1, NODE2 = "source.example.com", "node1.vcluster.test", "node2.vcluster.test"
+TARGET = "/srv/ganeti/backup"
 WRITES, WRITES_AT_ONCE = 200, 20
 RECORD, LOG = 4096, 4 * MIB
 DATABASE = 1 / 16
@@ -87,16 +89,18 @@ class Jobs:
             for _ in range(size):
                 file.write(os.urandom(MIB))
 
-    def save(self, *, full: bool, encrypt: bool = False) -> None:
+    def save(self, *, full: bool, encrypt: bool = False, node: str = NODE2) -> None:
         run_job(self._cluster,
-            OP_ID="OP_BACKUP_SAVE", instance_name=NAME, node=NODE2, full=full, encrypt=encrypt,
+            OP_ID="OP_BACKUP_SAVE", instance_name=NAME, node=node, target=TARGET, full=full, encrypt=encrypt,
         )  # fmt: skip
 
     def make_key(self) -> None:
         run_job(self._cluster, OP_ID="OP_BACKUP_KEY_CREATE")
 
-    def restore(self) -> None:
-        run_job(self._cluster, OP_ID="OP_BACKUP_RESTORE", instance_name=NAME)
+    def restore(self, node: str = NODE2) -> None:
+        run_job(self._cluster,
+            OP_ID="OP_BACKUP_RESTORE", instance_name=NAME, node=node, target=TARGET,
+        )  # fmt: skip
 
     def change(self) -> None:
         """Write 1 % of the blocks."""
@@ -143,6 +147,8 @@ def backups(size: int, rounds: int) -> dict[str, float]:
         for _ in range(rounds):
             measure("qcow2", lambda: jobs.convert("qcow2"))
             measure("full", lambda: jobs.save(full=True))
+            measure("local", lambda: jobs.save(full=True, node=NODE1))
+            measure("local_restore", lambda: jobs.restore(NODE1))
             jobs.change()
             measure("compare", lambda: jobs.save(full=False))
             measure("raw", lambda: jobs.convert("raw"))
@@ -155,6 +161,8 @@ def backups(size: int, rounds: int) -> dict[str, float]:
         **{f"{what}_s": round(each, 2) for what, each in best.items()},
         "full_ratio": round(best["qcow2"] / best["full"], 2),
         "restore_ratio": round(best["raw"] / best["restore"], 2),
+        "local_full_ratio": round(best["qcow2"] / best["local"], 2),
+        "local_restore_ratio": round(best["raw"] / best["local_restore"], 2),
         "encrypted_full_ratio": round(best["encrypted"] / best["full"], 3),
         "encrypted_restore_ratio": round(best["encrypted_restore"] / best["restore"], 3),
         "compare_ratio": round(best["compare"] / best["full"], 3),

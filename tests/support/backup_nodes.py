@@ -36,7 +36,7 @@ from ganeti.rpc.procedures.live_restores import (
     Served,
     ServePointArgs,
 )
-from ganeti.rpc.procedures.streams import ReceiveArgs, SendArgs
+from ganeti.rpc.procedures.streams import EndArgs
 from ganeti.simulation.nodes.state import STREAM_PORT, Guest
 from ganeti.simulation.nodes.storage import path_of
 from tests.support.export_nodes import MIB, ExportNode
@@ -255,7 +255,7 @@ class BackupNode(ExportNode):
 
     # --- streams ---
 
-    def _read(self, args: SendArgs) -> str:
+    def _read(self, name: str, args: EndArgs) -> str:
         if args.disk is not None and args.disk.moment:
             if args.disk.instance.uuid not in self.moments:
                 raise HostError("QEMU does not show the disk")
@@ -264,7 +264,7 @@ class BackupNode(ExportNode):
             disk = args.disk.instance.disks[args.disk.index]
             return self._place(disk).contents.get(path_of(disk), "")
         if args.point is None:
-            return super()._read(args)
+            return super()._read(name, args)
         one = args.point
         where = BackupsOf(target=one.target, instance_name=one.instance, keys=one.keys)
         found = self.readable(where, one.point)
@@ -272,7 +272,7 @@ class BackupNode(ExportNode):
             raise HostError("x.qcow2: not what was written (SHA-256)")
         return found.contents[args.point.disk]
 
-    def _write(self, args: ReceiveArgs, content: str) -> None:
+    def _write(self, args: EndArgs, content: str) -> None:
         if args.point is not None:
             one = args.point
             self.written[one.target, one.point, one.disk] = (content, one.parent, one.size)

@@ -33,7 +33,7 @@ from ganeti.rpc.procedures.disks import (
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import NODE_VERIFY, VerifyArgs, VerifyReport
 from ganeti.rpc.procedures.recovery import HeartbeatArgs, HeartbeatResult
-from ganeti.rpc.procedures.streams import STREAM_SEND, SendArgs
+from ganeti.rpc.procedures.streams import STREAM_SEND, EndArgs, SendArgs
 from ganeti.simulation.nodes.model import ModelNode
 from ganeti.simulation.nodes.storage import SharedDirectory, path_of
 from ganeti.storage import assemble
@@ -172,7 +172,7 @@ class DrbdModelNode(MemoryNode, ExportNode):
             BLOCKDEV_REMOVE.name: removed,
         }
 
-    def _read(self, args: SendArgs) -> str:
+    def _read(self, name: str, args: EndArgs) -> str:
         """No content is kept."""
         return ""
 

@@ -35,6 +35,7 @@ from ganeti.rpc.procedures.streams import (
     CanSnapshot,
     DiskOf,
     DumpEnd,
+    EndArgs,
     Output,
     OutputArgs,
     ReceiveArgs,
@@ -45,6 +46,7 @@ from ganeti.rpc.procedures.streams import (
     StreamArgs,
     StreamResult,
     StreamStatus,
+    WithinArgs,
 )
 from ganeti.simulation.nodes.model import ModelNode
 from ganeti.simulation.nodes.state import STREAM_PORT
@@ -144,7 +146,7 @@ class ExportNode(ModelNode):
         receiver = self._called(args)
         assert isinstance(receiver, ExportNode)
         wanted = receiver.receiving[args.token]
-        content = self._read(args)
+        content = self._read(args.instance_name, args)
         if wanted.sha256 and wanted.sha256 != digest(content):
             raise HostError("the receiver: the dump is damaged")
         receiver._write(wanted, content)
@@ -160,6 +162,13 @@ class ExportNode(ModelNode):
         if wanted.hold:
             receiver.held[args.token] = result
         return result
+
+    def on_stream_within(self, args: WithinArgs) -> StreamResult:
+        if self.stream_fails:
+            raise HostError(self.stream_fails)
+        content = self._read(args.instance_name, args.source)
+        self._write(args.target, content)
+        return StreamResult(data_bytes=len(content), seconds=0.1)
 
     def handlers(self) -> Handlers:
         """A sender returns only when the receiver may keep what it has."""
@@ -178,19 +187,19 @@ class ExportNode(ModelNode):
 
         return {**found, "stream_send": send}
 
-    def _read(self, args: SendArgs) -> str:
+    def _read(self, name: str, args: EndArgs) -> str:
         if args.dump is not None:
             return self._kept(args.dump)[args.dump.export].files[args.dump.file]
         assert args.disk is not None
         if args.disk.snapshot:
             return self.snapshots[args.disk.snapshot]
-        if any(guest.spec.name == args.instance_name for guest in self.guests.values()):
-            self.violations.append(f"a disk of {args.instance_name} is exported while it runs")
+        if any(guest.spec.name == name for guest in self.guests.values()):
+            self.violations.append(f"a disk of {name} is exported while it runs")
         disk = args.disk.instance.disks[args.disk.index]
         self._check_disk(disk)
         return self._place(disk).contents.get(path_of(disk), "")
 
-    def _write(self, args: ReceiveArgs, content: str) -> None:
+    def _write(self, args: EndArgs, content: str) -> None:
         if args.dump is not None:
             self._made(args.dump)[args.dump.export].files[args.dump.file] = content
         elif args.disk is not None:

@@ -58,10 +58,13 @@ from ganeti.rpc.procedures.streams import (
     STREAM_RECEIVE,
     STREAM_SEND,
     STREAM_STATUS,
+    STREAM_WITHIN,
     TRANSFER_KEY_CREATE,
     TRANSFER_KEY_REMOVE,
     CopyArgs,
     DiskEnd,
+    DumpEnd,
+    EndArgs,
     Output,
     OutputArgs,
     PointEnd,
@@ -73,6 +76,7 @@ from ganeti.rpc.procedures.streams import (
     StreamStatus,
     TransferCertificate,
     TransferKeyArgs,
+    WithinArgs,
 )
 
 MIB = 1024 * 1024
@@ -94,6 +98,7 @@ def handlers(streams: "Streams") -> Handlers:
         STREAM_RECEIVE.name: streams.receive,
         STREAM_SEND.name: streams.send,
         STREAM_COPY.name: streams.copy,
+        STREAM_WITHIN.name: streams.within,
         STREAM_STATUS.name: streams.status,
         STREAM_COMMIT.name: streams.commit,
         STREAM_END.name: streams.end,
@@ -155,7 +160,7 @@ class Streams:
         """Keep the disk open until all data has arrived; `begun` gets the port."""
         file = self.file(args.token, _IN)
         port = file.with_suffix(".port")
-        async with self._start(args, call) as start:
+        async with self._start(args, args.token, call, receives=True) as start:
             order = StreamOrder(
                 sink=start.end,
                 size=args.size,
@@ -179,7 +184,7 @@ class Streams:
         check_compression(args.pack, "pack")
         file, packer = self.file(args.token, _OUT), COMPRESSIONS[args.pack]
         level = packer.level if packer and args.deflates else 0
-        async with self._start(args, call) as start:
+        async with self._start(args, args.token, call, receives=False) as start:
             order = StreamOrder(
                 source=start.end,
                 size=args.size if start.size is None else start.size,
@@ -209,6 +214,27 @@ class Streams:
         order = StreamOrder(source=source, sink=target, size=args.source.size * MIB)
         self.write_order(file, order, call)
         return await self.completed(file, Start(source), call)
+
+    async def within(self, args: WithinArgs, call: Call) -> StreamResult:
+        """Move data between two ends of this node, by one program."""
+        file, token = self.file(args.token, _COPY), args.token
+        async with (
+            self._start(args.source, token, call, receives=False) as source,
+            self._start(args.target, token, call, receives=True) as target,
+        ):
+            if source.form != target.form or SCRIPT in (source.form, target.form):
+                raise InputError("reads the data in another form than it is sent in", "target")
+            order = StreamOrder(
+                source=source.end,
+                sink=target.end,
+                size=args.size if source.size is None else source.size,
+                limit=args.limit,
+                form=source.form,
+                rate=args.rate,
+            )
+            self.write_order(file, order, call)
+            keys = target.keys if source.keys == NO_BACKUP_KEYS else source.keys
+            return await self.completed(file, Start(source.end, keys=keys), call)
 
     async def completed(self, file: Path, start: Start, call: Call) -> StreamResult:
         """Return the result of an ended program; HostError with its reason if it failed."""
@@ -272,27 +298,26 @@ class Streams:
     # Sources and sinks
 
     @contextlib.asynccontextmanager
-    async def _start(self, args: ReceiveArgs | SendArgs, call: Call) -> AsyncIterator[Start]:
+    async def _start(
+        self, args: EndArgs, token: str, call: Call, *, receives: bool
+    ) -> AsyncIterator[Start]:
         """Yield what the program reads or writes, usable for the block."""
         if [args.disk, args.dump, args.point, args.sums].count(None) != _ENDS - 1:
             raise InputError("pass exactly one of disk, dump, point and sums", "disk")
         if args.dump is not None:
-            yield await asyncio.to_thread(self._dump, args)
+            yield await asyncio.to_thread(self._dump, args.dump, receives=receives)
         elif args.sums is not None:
-            path = self.sums_file(args.token)
+            path = self.sums_file(token)
             await asyncio.to_thread(path.parent.mkdir, mode=0o700, parents=True, exist_ok=True)
             yield Start(EndOrder(path=str(path), makes_file=True))
         elif args.point is not None:
-            receives = isinstance(args, ReceiveArgs)
             yield await asyncio.to_thread(self._point, args.point, receives=receives)
         elif args.disk is not None:
-            async with self._disk(args.disk, call, receives=isinstance(args, ReceiveArgs)) as start:
+            async with self._disk(args.disk, call, receives=receives) as start:
                 yield start
 
-    def _dump(self, args: ReceiveArgs | SendArgs) -> Start:
-        dump = args.dump
-        assert dump is not None  # noqa: S101 - the caller looked
-        if isinstance(args, ReceiveArgs):
+    def _dump(self, dump: DumpEnd, *, receives: bool) -> Start:
+        if receives:
             path = self.exports.of(stored=dump.stored).new_file(dump.export, dump.file)
             return Start(EndOrder(path=str(path), makes_file=True))
         path = self.exports.of(stored=dump.stored).file(dump.export, dump.file)

@@ -4,21 +4,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ganeti.base.errors import RpcFailed
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.compression import COMPRESSIONS
 from ganeti.model.objects import Node
+from ganeti.rpc.headers import UNKNOWN_PROCEDURE
 from ganeti.rpc.procedures.streams import (
     STREAM_RECEIVE,
     STREAM_SEND,
+    STREAM_WITHIN,
     TRANSFER_KEY_CREATE,
     DiskEnd,
     DumpEnd,
+    EndArgs,
     PointEnd,
     ReceiveArgs,
     SendArgs,
     StreamResult,
     SumsEnd,
     TransferKeyArgs,
+    WithinArgs,
 )
 from ganeti.units.context import UnitContext
 from ganeti.units.telling import LOOK_EVERY_S, MIB, ScriptWatch, showing, telling
@@ -38,8 +43,9 @@ class NodeKey:
     """One node, with a key for this transfer only."""
 
     node: Node
-    key_name: str
-    certificate: str
+    key_name: str = ""
+    """'': none was made, because both ends are on one node."""
+    certificate: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,14 +71,28 @@ class Load:
         """True if a disk is copied to a disk without a script."""
         return all(isinstance(one, DiskEnd) and not one.os for one in (self.source, self.target))
 
+    @property
+    def is_plain(self) -> bool:
+        """True if no script, no dump, no compression and no digest is involved."""
+        both = (self.source, self.target)
+        is_other = any(
+            isinstance(one, DumpEnd) or (isinstance(one, DiskEnd) and one.os) for one in both
+        )
+        return not (is_other or self.digests or self.sha256) and self.pack == self.unpack == "none"
 
-@dataclass(frozen=True)
+
+@dataclass
 class Route:
-    """A transfer from one node to another, for the disks of one instance."""
+    """A transfer from one node to another, or within a node, for the disks of one instance."""
 
     instance_name: str
     source: NodeKey
     target: NodeKey
+
+    @property
+    def is_within(self) -> bool:
+        """True if both ends are on one node."""
+        return self.source.node.uuid == self.target.node.uuid
 
 
 def secret_of_others(ctx: UnitContext) -> str | None:
@@ -100,7 +120,9 @@ async def make_end(
 async def make_route(
     ctx: UnitContext, undo: UndoLog, instance_name: str, source: Node, target: Node
 ) -> Route:
-    """Make keys on both nodes, which trust only each other by them."""
+    """Make keys on both nodes, which trust only each other by them; none yet for a route within a node."""
+    if source.uuid == target.uuid:
+        return Route(instance_name, NodeKey(source), NodeKey(target))
     ends = [await make_end(ctx, undo, instance_name, node) for node in (source, target)]
     return Route(instance_name, ends[0], ends[1])
 
@@ -116,6 +138,14 @@ async def carry(
     for end, receives in ((route.target, True), (route.source, False)):
         step = EndStream(node=end.node.uuid, instance=name, token=token, receives=receives)
         await undo.push(step, also_after=True)
+    if route.is_within and load.is_plain:
+        try:
+            return await _carry_within(ctx, route, load, token)
+        except RpcFailed as err:
+            if err.wire_error != UNKNOWN_PROCEDURE:
+                raise
+        # A node of the previous version can only connect to itself; this code goes with the next release.
+    await _make_keys(ctx, undo, route)
     watches: list[ScriptWatch] = []
     watches += _watch(ctx, route.target.node, load.target)
     address = route.target.node.secondary_ip
@@ -161,6 +191,31 @@ async def carry(
     finally:
         for watch in watches:
             await watch.tell()
+    report(ctx, load.what, sent)
+    return sent
+
+
+async def _make_keys(ctx: UnitContext, undo: UndoLog, route: Route) -> None:
+    """Make the keys that a route within a node has not yet."""
+    if not route.source.key_name:
+        node, name = route.source.node, route.instance_name
+        route.source, route.target = [await make_end(ctx, undo, name, node) for _ in range(2)]
+
+
+async def _carry_within(ctx: UnitContext, route: Route, load: Load, token: str) -> StreamResult:
+    """Let one program of the node move the data, without a connection."""
+    node = route.source.node
+    args = WithinArgs(
+        instance_name=route.instance_name,
+        token=token,
+        source=EndArgs(**_field(load.source)),
+        target=EndArgs(**_field(load.target)),
+        size=load.size,
+        limit=load.limit,
+        rate=load.rate,
+    )
+    async with showing(ctx, node, load.what):
+        sent = await ctx.call(node, STREAM_WITHIN, args)
     report(ctx, load.what, sent)
     return sent
 

@@ -193,14 +193,17 @@ from ganeti.rpc.procedures.streams import (
     STREAM_END,
     STREAM_RECEIVE,
     STREAM_SEND,
+    STREAM_WITHIN,
     TRANSFER_KEY_CREATE,
     TRANSFER_KEY_REMOVE,
     CopyArgs,
     DiskEnd,
+    EndArgs,
     ReceiveArgs,
     SendArgs,
     StreamArgs,
     TransferKeyArgs,
+    WithinArgs,
 )
 from ganeti.rpc.procedures.uids import UID_POOL_USE, UidPoolArgs
 from tests.support.contract_nodes import (
@@ -699,6 +702,29 @@ async def test_stream_that_cannot_be_is_refused(bench: Bench) -> None:
     wrong_name = replace(args, key_name="../x")
     refused = bench.node.call(TRANSFER_KEY_CREATE, wrong_name, key="1/0/6")
     assert await error_of(refused) == "OpPrereqError"
+
+
+async def test_data_moves_between_two_ends_of_a_node(bench: Bench) -> None:
+    source, target = bench.disk(), bench.disk("disk-1", index=1)
+    ends = [EndArgs(disk=DiskEnd(instance=bench.spec(one), index=0)) for one in (source, target)]
+    size = SIZE * 1024 * 1024
+    args = WithinArgs(
+        instance_name="web1.example.com",
+        token="t",
+        source=ends[0],
+        target=ends[1],
+        size=size,
+        limit=size,
+    )
+    assert await error_of(bench.node.call(STREAM_WITHIN, args, key="1/0/1")) == "StorageError"
+    for disk in (source, target):
+        await bench.on_disk(BLOCKDEV_CREATE, disk)
+    wrong = replace(args, target=EndArgs())
+    assert await error_of(bench.node.call(STREAM_WITHIN, wrong, key="1/0/2")) == "OpPrereqError"
+    assert (await bench.node.call(STREAM_WITHIN, args, key="1/0/3")).data_bytes
+    end = StreamArgs(instance_name="web1.example.com", token="t", receives=False)
+    for _ in range(2):
+        await bench.node.call(STREAM_END, end, key="1/0/4")
 
 
 async def test_disk_is_copied_within_a_node(bench: Bench) -> None:

@@ -10,13 +10,18 @@ import shutil
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from ganeti.base.errors import GanetiError, InputError
 from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.names import Consistency
+from ganeti.node.backups.directory import opened
 from ganeti.node.export_directory import ExportDirectory
+from ganeti.protocols.backup_manifest import Image, Manifest, image_file
+from ganeti.protocols.qcow2 import CLUSTER as BLOCK
 from ganeti.rpc.procedures.exports import (
     EXPORT_BEGIN,
     EXPORT_FINISH,
@@ -35,14 +40,19 @@ from ganeti.rpc.procedures.streams import (
     STREAM_RECEIVE,
     STREAM_SEND,
     STREAM_STATUS,
+    STREAM_WITHIN,
     TRANSFER_KEY_REMOVE,
     CopyArgs,
     DiskEnd,
     DumpEnd,
+    EndArgs,
     OutputArgs,
+    PointEnd,
     StreamArgs,
     StreamResult,
+    SumsEnd,
     TransferKeyArgs,
+    WithinArgs,
 )
 from tests.support.stream_nodes import (
     BY_SCRIPT,
@@ -157,6 +167,88 @@ async def test_disk_is_compressed_on_its_way_and_stays_sparse(
     assert (order["compress"], order.get("level", 0)) == (
         ("none", 1) if deflates else ("gzip-fast", 0)
     )
+
+
+def within(source: EndArgs, target: EndArgs, **fields: Any) -> WithinArgs:
+    given = {"instance_name": NAME, "token": "the token", "size": SIZE * MIB, "limit": SIZE * MIB}
+    return WithinArgs(source=source, target=target, **{**given, **fields})
+
+
+def point_end(**fields: Any) -> EndArgs:
+    given = {"target": "/srv/ganeti/backup", "instance": NAME, "point": POINT, "disk": DISK}
+    return EndArgs(point=PointEnd(**{**given, "size": SIZE * MIB, **fields}))
+
+
+POINT, DISK = "20261127-180500", "8d8aa8a3-6f8b-4f3c-9c3b-0f7a5d6c1e2f"
+OTHER_DISK = EndArgs(disk=DiskEnd(instance=SPEC, index=1, holds_data=True))
+
+
+@pytest.mark.requirement("G11", "G12")
+async def test_backup_in_a_directory_of_the_same_node_needs_no_connection(
+    nodes: tuple[Node, Node],
+) -> None:
+    """One program writes the image; the next ones read its sums, and restore another disk from it."""
+    node, data = nodes[0], nodes[0].fill(os.urandom(3 * MIB + 5))
+    place = node.paths.below(f"/srv/ganeti/backup/{NAME}")
+    place.mkdir(parents=True, mode=0o700)
+    disk = EndArgs(disk=DiskEnd(instance=SPEC, index=0, changes=True))
+    limit = 2 * SIZE * MIB
+    saved = await node.call(STREAM_WITHIN, within(disk, point_end(), limit=limit))
+    order = json.loads(next(node.paths.streams.glob("*-copy/stream.order")).read_text())
+    assert not any(order.get(name) for name in ("address", "port", "certificate"))
+    assert saved.data_bytes > 3 * MIB
+    with opened(place) as directory:
+        file = image_file(POINT, DISK)
+        image = Image(disk=DISK, size=SIZE * MIB, file=file, backing="", length=0, pieces=())
+        manifest = Manifest(
+            number=0,
+            point=POINT,
+            instance="i",
+            instance_uuid="i",
+            time=1.0,
+            parent="",
+            consistency=Consistency.DOWN,
+            description="",
+            disks=(image,),
+        )
+        directory.commit(manifest)
+    node.disk(1).write_bytes(b"x" * SIZE * MIB)
+    restored = await node.call(STREAM_WITHIN, within(point_end(), OTHER_DISK))
+    assert restored.data_bytes == SIZE * MIB
+    assert node.disk(1).read_bytes() == data
+    size = SIZE * MIB // BLOCK * 32
+    sums = within(point_end(sums=True), EndArgs(sums=SumsEnd()), size=size, limit=size)
+    assert (await node.call(STREAM_WITHIN, sums)).data_bytes == size
+    file_of_sums = node.streams.sums_file("the token")
+    parts = [data[at : at + BLOCK] for at in range(0, len(data), BLOCK)]
+    assert file_of_sums.read_bytes() == b"".join(hashlib.sha256(one).digest() for one in parts)
+    for receives in (False, True):
+        args = StreamArgs(instance_name=NAME, token="the token", receives=receives)
+        await node.call(STREAM_END, args)
+    assert not file_of_sums.exists()
+    assert not list(node.paths.streams.glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"source": EndArgs()}, "exactly one of"),
+        ({"target": EndArgs(disk=DiskEnd(instance=SPEC, index=7))}, "has no disk 7"),
+        ({"target": EndArgs(sums=SumsEnd())}, "another form"),
+        ({"target": EndArgs(disk=replace(BY_SCRIPT, index=1))}, "another form"),
+        ({"source": EndArgs(disk=BY_SCRIPT), "target": EndArgs(disk=BY_SCRIPT)}, "another form"),
+        ({"limit": SIZE * MIB - 1}, "more than the"),
+        ({"source": point_end()}, "has no backups"),
+    ],
+)
+async def test_ends_of_one_node_that_do_not_fit_are_refused(
+    nodes: tuple[Node, Node], fields: dict[str, Any], text: str
+) -> None:
+    node = nodes[0]
+    node.fill(os.urandom(SIZE * MIB - 3))
+    args = replace(within(EndArgs(disk=RAW), OTHER_DISK), **fields)
+    with pytest.raises((GanetiError, OSError), match=text):
+        await node.call(STREAM_WITHIN, args)
 
 
 @pytest.mark.requirement("G12")

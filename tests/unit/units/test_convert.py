@@ -84,7 +84,8 @@ async def test_node_writes_zeros_unless_the_new_disk_reads_as_zeros(master: Mast
 @pytest.mark.requirement("G28")
 async def test_node_of_the_version_before_copies_to_itself(master: Master) -> None:
     await made(master)
-    del master.rpc.nodes["node1.example.com"]["stream_copy"]
+    for name in ("stream_copy", "stream_within"):
+        del master.rpc.nodes["node1.example.com"][name]
     succeeded(await master.run(to("plain")))
     check(master, "plain")
     assert [one for one in master.rpc.acts() if one.startswith("stream_se")] == ["stream_send"] * 2

@@ -299,7 +299,69 @@ async def test_check_names_the_damaged_ones_and_those_that_remain(master: Master
     assert f"these can be restored: {names[0]}" in text
 
 
+def save_here(**fields: Any) -> OpBackupSave:
+    return save(node="node1.example.com", **fields)
+
+
+@pytest.mark.parametrize("runs", [False, True])
+async def test_backup_on_the_node_of_the_instance_needs_no_connection(
+    master: Master, *, runs: bool
+) -> None:
+    await with_data(master)
+    if runs:
+        succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    master.rpc.reset()
+    first = succeeded(await master.run(save_here(bandwidth=5)))["point"]
+    calls = [one for one in master.rpc.changing_calls if one.procedure == "stream_within"]
+    assert [one.args.rate for one in calls] == [5 * 1024 * 1024] * 2
+    write(master.world, "new")
+    assert succeeded(await master.run(save_here()))["parent"] == first
+    if runs:
+        succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
+    succeeded(await master.run(restore(point=first)))
+    assert contents(master.world) == ["old", "old"]
+    acts = set(master.rpc.acts())
+    assert "stream_within" in acts
+    assert not acts & {"stream_receive", "stream_send", "transfer_key_create"}
+    check_nothing_unfinished(master.world)
+
+
+async def test_node_of_the_version_before_saves_to_itself_by_a_connection(master: Master) -> None:
+    await with_data(master)
+    del master.rpc.nodes["node1.example.com"]["stream_within"]
+    first = succeeded(await master.run(save_here()))["point"]
+    assert succeeded(await master.run(save_here()))["parent"] == first
+    write(master.world, "new")
+    succeeded(await master.run(restore(point=first)))
+    assert contents(master.world) == ["old", "old"]
+    assert "stream_send" in master.rpc.acts()
+    check_nothing_unfinished(master.world)
+
+
 # --- failures ---
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("act", ["save", "save running", "restore"])
+@pytest.mark.parametrize("number", range(1, 15))
+async def test_failure_within_a_node_leaves_whole_backups(
+    master: Master, number: int, act: str, fault: Fault
+) -> None:
+    await with_data(master)
+    succeeded(await master.run(save_here()))
+    write(master.world, "new")
+    if act == "save running":
+        succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    master.rpc.reset()
+    master.rpc.fail(number, fault)
+    view = await master.run(restore() if act == "restore" else save_here())
+    await master.nothing_is_left()
+    check_nothing_unfinished(master.world)
+    found = backups(master.world, 1)
+    assert len(found) >= 1 + (act != "restore" and view.status.value == "success")
+    assert {one.partition(" ")[0] for one in found[0].contents.values()} == {"old"}
+    if act == "restore" and view.status.value == "success":
+        assert contents(master.world) == ["old", "old"]
 
 
 @pytest.mark.parametrize("fault", list(Fault))

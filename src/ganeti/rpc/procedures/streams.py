@@ -82,8 +82,17 @@ class SumsEnd(Message, frozen=True, kw_only=True):
     """A temporary file for the sums of a disk's blocks; the token of the transfer names it."""
 
 
-class _End(Message, frozen=True, kw_only=True):
-    """Exactly one of the ends is set. `peer` is the peer's certificate, in PEM form."""
+class EndArgs(Message, frozen=True, kw_only=True):
+    """Exactly one of the fields is set."""
+
+    disk: DiskEnd | None = None
+    dump: DumpEnd | None = None
+    point: PointEnd | None = None
+    sums: SumsEnd | None = None
+
+
+class _End(EndArgs, frozen=True, kw_only=True):
+    """One end of a transfer. `peer` is the peer's certificate, in PEM form."""
 
     instance_name: str
     token: str
@@ -92,10 +101,6 @@ class _End(Message, frozen=True, kw_only=True):
     address: str
     size: int
     """Expected number of bytes, for the progress."""
-    disk: DiskEnd | None = None
-    dump: DumpEnd | None = None
-    point: PointEnd | None = None
-    sums: SumsEnd | None = None
     silence_s: float = 600.0
     """Time that the peer may be silent while data moves."""
 
@@ -147,6 +152,21 @@ class CopyArgs(Message, frozen=True, kw_only=True):
     token: str
     source: DiskSpec
     target: DiskSpec
+
+
+class WithinArgs(Message, frozen=True, kw_only=True):
+    """Move data from one end to another one of this node, without compression."""
+
+    instance_name: str
+    token: str
+    source: EndArgs
+    target: EndArgs
+    size: int
+    """Expected number of bytes, for the progress; of a disk that is copied as it is, the required one."""
+    limit: int
+    """Maximum number of bytes."""
+    rate: int = 0
+    """Limit in bytes a second; 0: none."""
 
 
 class StreamResult(Message, frozen=True, kw_only=True):
@@ -228,6 +248,10 @@ STREAM_RECEIVE = Procedure("stream_receive", ReceiveArgs, Receiving, NORMAL_S, c
 STREAM_SEND = Procedure("stream_send", SendArgs, StreamResult, HOURS_S, changes=True, is_long=True)
 
 STREAM_COPY = Procedure("stream_copy", CopyArgs, StreamResult, HOURS_S, changes=True, is_long=True)
+
+STREAM_WITHIN = Procedure(
+    "stream_within", WithinArgs, StreamResult, HOURS_S, changes=True, is_long=True
+)
 
 STREAM_STATUS = Procedure("stream_status", StreamArgs, StreamStatus, NORMAL_S, changes=False)
 

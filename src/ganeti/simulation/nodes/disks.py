@@ -33,6 +33,7 @@ from ganeti.rpc.procedures.streams import (
     StreamResult,
     TransferCertificate,
     TransferKeyArgs,
+    WithinArgs,
 )
 from ganeti.simulation.nodes.state import STREAM_PORT, NodeState
 from ganeti.simulation.nodes.storage import SharedDirectory, path_of
@@ -137,6 +138,16 @@ class DiskCalls(NodeState):
         if self.stream_fails:
             raise HostError(self.stream_fails)
         return self._copied(args.instance_name, args.source, self, args.target)
+
+    def on_stream_within(self, args: WithinArgs) -> StreamResult:
+        if self.stream_fails:
+            raise HostError(self.stream_fails)
+        if args.source.disk is None or args.target.disk is None:
+            raise InputError("only disks are copied", "disk")
+        source, target = (
+            one.instance.disks[one.index] for one in (args.source.disk, args.target.disk)
+        )
+        return self._copied(args.instance_name, source, self, target)
 
     def _copied(
         self, name: str, source: DiskSpec, receiver: Self, target: DiskSpec
