@@ -1,6 +1,5 @@
 """Creating instances where the built-in allocator chooses: real daemons, durable, three nodes, no real guests."""
 
-import argparse
 import asyncio
 import json
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from bench_instances import Rates, create, finish, switch
 from local_cluster import connected, local_cluster, loop_block_ms
 from machine import spin_ms, sync_ms
+from sizes import chosen_size
 
 from ganeti.vcluster.layout import VirtualCluster
 
@@ -20,14 +20,14 @@ ROOM = {
 """Nodes of this machine have two processors."""
 
 
-async def rates(cluster: VirtualCluster, count: int) -> dict[str, float]:
+async def rates(cluster: VirtualCluster, count: int, rounds: int) -> dict[str, float]:
     """Measure some rounds, each with all instances made and removed; and count what each node got."""
     names = [f"bench{number}.example.com" for number in range(count)]
     spread: dict[str, int] = {}
     async with connected(cluster.master.paths.luxi_socket) as client:
         found = Rates(cluster, client)
         await finish(client, [ROOM])
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             ops = [{**create(name, ""), "pnode": None, "iallocator": "hail"} for name in names]
             await found.run("create_with_allocator", ops)
             rows = await client.call("QueryNodes", [], ["name", "pinst_cnt"], False)
@@ -42,11 +42,11 @@ async def rates(cluster: VirtualCluster, count: int) -> dict[str, float]:
 
 def main() -> None:
     """Print the figures as one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    with local_cluster() as cluster:
-        figures: dict[str, Any] = dict(asyncio.run(rates(cluster, 50 if quick else 200)))
+    size = chosen_size(__doc__)
+    with local_cluster(settled_s=size.settled_s) as cluster:
+        figures: dict[str, Any] = dict(
+            asyncio.run(rates(cluster, *((5, 1), (50, ROUNDS), (200, ROUNDS))[size]))
+        )
         figures["loop_block_ms"] = loop_block_ms(cluster)
         figures["sync_ms"] = sync_ms(Path(cluster.directory))
         figures["spin_ms"] = spin_ms()

@@ -1,6 +1,5 @@
 """What idle and waiting LUXI clients cost the master, and how fast news reaches them."""
 
-import argparse
 import asyncio
 import json
 import statistics
@@ -11,6 +10,7 @@ from typing import Any
 from bench_memory import resident_mib
 from local_cluster import connected, local_cluster, loop_block_ms
 from machine import spin_ms, sync_ms
+from sizes import chosen_size
 
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.protocols.luxi import encode_request
@@ -19,7 +19,6 @@ from ganeti.vcluster import lifecycle
 from ganeti.vcluster.layout import VirtualCluster
 
 LINES = 8
-LINE_INTERVAL_S = 1.0
 UNREAD, QUESTIONS = 250, 4
 """Clients that do not read their answers, and how often each asks for everything."""
 SUBMISSIONS = 200
@@ -89,7 +88,9 @@ async def submissions_beside_unread(socket: Path, jobs: int) -> list[float]:
     return taken
 
 
-async def measure(cluster: VirtualCluster, idle: int, waiters: int, jobs: int) -> dict[str, Any]:
+async def measure(
+    cluster: VirtualCluster, idle: int, waiters: int, jobs: int, interval_s: float
+) -> dict[str, Any]:
     """All figures."""
     socket = cluster.master.paths.luxi_socket
     pid = next(int(p) for _n, daemon, p in lifecycle.status(cluster) if daemon == "ganeti-masterd")
@@ -98,7 +99,7 @@ async def measure(cluster: VirtualCluster, idle: int, waiters: int, jobs: int) -
     after = resident_mib(pid)
     seen: dict[int, list[float]] = {}
     async with connected(socket) as client:
-        delay = {"OP_ID": "OP_TEST_DELAY", "duration": LINE_INTERVAL_S, "repeat": LINES - 1}
+        delay = {"OP_ID": "OP_TEST_DELAY", "duration": interval_s, "repeat": LINES - 1}
         job_id = await client.call("SubmitJob", [delay])
         tasks = [asyncio.create_task(arrivals(socket, job_id, seen)) for _ in range(waiters)]
         taken = []
@@ -125,12 +126,11 @@ async def measure(cluster: VirtualCluster, idle: int, waiters: int, jobs: int) -
 
 def main() -> None:
     """Print the figures as one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    with local_cluster() as cluster:
-        sizes = (100, 50, 20) if quick else (10_000, 500, 2000)
-        figures = asyncio.run(measure(cluster, *sizes))
+    size = chosen_size(__doc__)
+    with local_cluster(settled_s=size.settled_s) as cluster:
+        sizes = ((100, 50, 20), (100, 50, 20), (10_000, 500, 2000))[size]
+        interval_s = (0.2, 1.0, 1.0)[size]
+        figures = asyncio.run(measure(cluster, *sizes, interval_s))
         figures["loop_block_ms"] = loop_block_ms(cluster)
         figures |= {"sync_ms": sync_ms(Path(cluster.directory)), "spin_ms": spin_ms()}
     print(json.dumps(figures))

@@ -1,6 +1,5 @@
 """What one change of the configuration costs in clusters of different sizes: a tag, by a job."""
 
-import argparse
 import asyncio
 import json
 import statistics
@@ -10,6 +9,7 @@ from pathlib import Path
 from bench_jobs import wait
 from local_cluster import connected, local_cluster, loop_block_ms
 from machine import spin_ms, sync_ms
+from sizes import chosen_size
 
 from ganeti.base.clock import SystemClock
 from ganeti.base.ids import RandomIds
@@ -84,17 +84,15 @@ async def change_ms(socket: Path, rounds: int) -> float:
 
 def main() -> None:
     """Print the figures as one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    size = chosen_size(__doc__)
     figures = {}
-    with local_cluster() as cluster:
+    with local_cluster(settled_s=size.settled_s) as cluster:
         node, have = cluster.master, 0
-        for size in (100, 1000) if quick else (100, 1000, 10_000):
-            asyncio.run(grow(node, have, size - have))
-            have = size
-            rounds = 40 if quick else 200
-            key = f"change_ms_{size}"
+        for instances in ((100,), (100, 1000), (100, 1000, 10_000))[size]:
+            asyncio.run(grow(node, have, instances - have))
+            have = instances
+            rounds = (4, 40, 200)[size]
+            key = f"change_ms_{instances}"
             figures[key] = asyncio.run(change_ms(node.paths.luxi_socket, rounds))
         figures["loop_block_ms"] = loop_block_ms(cluster)
         figures["sync_ms"] = sync_ms(Path(cluster.directory))

@@ -14,7 +14,6 @@ without one. `live_move_paused_ms`: the longest pause of the guest.
 `metrics_1000_guests_ms`: the page of 1,000 guests' figures for Prometheus (`bench_figures.py`).
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -30,6 +29,7 @@ from bench_figures import page
 from local_cluster import local_cluster, run_job
 from machine import spin_ms, sync_ms
 from real_guests import command, console, kvm_cluster, wait_until_all_beat
+from sizes import chosen_size
 
 from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.hypervisor.kvm.pci_slots import device_id
@@ -250,12 +250,10 @@ def live_moves(size: int, rounds: int) -> dict[str, float]:
 
 def main() -> None:
     """Print the figures as one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smaller disk, one round")
-    quick = parser.parse_args().quick
-    size, rounds = (256, 1) if quick else (1024, 4)
+    chosen = chosen_size(__doc__, "a smaller disk, one round")
+    size, rounds = ((96, 1), (256, 1), (1024, 4))[chosen]
     figures = {"size_mib": size, **clones(size, rounds), **live_moves(size, rounds)}
-    milliseconds, _kib = asyncio.run(page(10 if quick else 1000))
+    milliseconds, _kib = asyncio.run(page((10, 10, 1000)[chosen]))
     figures["metrics_1000_guests_ms"] = round(milliseconds, 1)
     print(json.dumps({**figures, "sync_ms": sync_ms(Path.cwd()), "spin_ms": spin_ms()}))
 

@@ -3,7 +3,6 @@
 Beside each rate stands the processor time of one operation, of the daemons of all nodes together.
 """
 
-import argparse
 import asyncio
 import json
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 from local_cluster import connected, local_cluster
 from machine import spin_ms, sync_ms
 from processor_time import Spent, measured
+from sizes import chosen_size
 
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.store.register import RegisterFile
@@ -98,13 +98,13 @@ class Rates:
         }
 
 
-async def rates(cluster: VirtualCluster, count: int) -> dict[str, float]:
+async def rates(cluster: VirtualCluster, count: int, rounds: int) -> dict[str, float]:
     """Measure some rounds, each with all instances made and removed."""
     nodes = [node.name for node in cluster.nodes]
     names = [f"bench{number}.example.com" for number in range(count)]
     async with connected(cluster.master.paths.luxi_socket) as client:
         found = Rates(cluster, client)
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             placed = [create(name, nodes[number % len(nodes)]) for number, name in enumerate(names)]
             await found.run("create", placed)
             await found.run("start", [switch("OP_INSTANCE_STARTUP", name) for name in names])
@@ -116,11 +116,11 @@ async def rates(cluster: VirtualCluster, count: int) -> dict[str, float]:
 
 def main() -> None:
     """Print the figures as one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    with local_cluster() as cluster:
-        figures: dict[str, Any] = dict(asyncio.run(rates(cluster, 50 if quick else 200)))
+    size = chosen_size(__doc__)
+    with local_cluster(settled_s=size.settled_s) as cluster:
+        figures: dict[str, Any] = dict(
+            asyncio.run(rates(cluster, *((5, 1), (50, ROUNDS), (200, ROUNDS))[size]))
+        )
         register = RegisterFile(cluster.master.paths.register).read()
         assert register is not None
         assert register.accepted is not None

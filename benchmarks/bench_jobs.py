@@ -1,6 +1,5 @@
 """How many jobs a second, and how long one takes: real daemons, durable, three nodes."""
 
-import argparse
 import asyncio
 import json
 import statistics
@@ -11,6 +10,7 @@ from typing import Any
 from local_cluster import connected, local_cluster, loop_block_ms
 from machine import spin_ms, sync_ms
 from processor_time import measured
+from sizes import chosen_size
 
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.store.register import RegisterFile
@@ -80,17 +80,15 @@ async def wait(client: AsyncLuxiClient, job_id: int) -> None:
 
 def main() -> None:
     """Print the figures as one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    with local_cluster() as cluster:
+    size = chosen_size(__doc__)
+    with local_cluster(settled_s=size.settled_s) as cluster:
         socket = cluster.master.paths.luxi_socket
-        many, few = (400, 40) if quick else (10_000, 200)
+        many, few = ((40, 10), (400, 40), (10_000, 200))[size]
         with measured(cluster) as in_bulk:
             per_second = asyncio.run(throughput(socket, many))
         with measured(cluster) as one_by_one:
             taken = asyncio.run(latencies(socket, few))
-        submitted = asyncio.run(submissions(socket, 800 if quick else 10_000))
+        submitted = asyncio.run(submissions(socket, (80, 800, 10_000)[size]))
         register = RegisterFile(cluster.master.paths.register).read()
         assert register is not None
         assert register.accepted is not None

@@ -1,6 +1,5 @@
 """What one slow follower costs: submissions with one that answers after 5 s, over those with healthy ones."""
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from local_cluster import connected, local_cluster, loop_block_ms
 from machine import spin_ms, sync_ms
+from sizes import chosen_size
 
 from ganeti.bootstrap.daemons import MASTERD, Daemons
 from ganeti.store.register import RegisterFile
@@ -85,10 +85,9 @@ def p99(taken: list[float]) -> float:
 
 def main() -> None:
     """Print the figures as one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    count = 800 if parser.parse_args().quick else 8000
-    with local_cluster() as cluster:
+    size = chosen_size(__doc__)
+    count = (80, 800, 8000)[size]
+    with local_cluster(settled_s=size.settled_s) as cluster:
         socket, follower = cluster.master.paths.luxi_socket, cluster.nodes[2]
         whole_set(cluster)
         healthy = asyncio.run(submissions(socket, count))

@@ -1,6 +1,5 @@
 """How long the master needs to serve again with a full queue and archive, and what it takes in memory."""
 
-import argparse
 import asyncio
 import json
 import time
@@ -10,6 +9,7 @@ from bench_jobs import wait
 from bench_memory import resident_mib
 from local_cluster import connected, local_cluster, loop_block_ms
 from machine import spin_ms, sync_ms
+from sizes import chosen_size
 
 from ganeti.base.errors import GanetiError
 from ganeti.bootstrap.daemons import MASTERD, Daemons
@@ -59,12 +59,12 @@ def _peak_mib(pid: int) -> float:
 
 def main() -> None:
     """Print the figures as one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    with local_cluster(3) as cluster:
+    size = chosen_size(__doc__)
+    with local_cluster(3, settled_s=size.settled_s) as cluster:
         node = cluster.master
-        asyncio.run(fill(node.paths.luxi_socket, *((1000, 5000) if quick else (10_000, 100_000))))
+        asyncio.run(
+            fill(node.paths.luxi_socket, *((50, 100), (1000, 5000), (10_000, 100_000))[size])
+        )
         took, peak = asyncio.run(serving_s(node))
         figures = {
             "serving_s": round(took, 2),

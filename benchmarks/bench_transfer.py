@@ -7,7 +7,6 @@ cluster to the same one under another name. `stream_ratio` counts the two progra
 `diagnose_s`: definitions of an OS with variants, on fake nodes.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -23,6 +22,7 @@ from typing import Any
 
 from local_cluster import local_cluster, run_job
 from machine import spin_ms, sync_ms
+from sizes import chosen_size
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -276,11 +276,9 @@ async def diagnose_s() -> float:
 
 def main() -> None:
     """Print the figures as one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smaller disk, one round")
-    quick = parser.parse_args().quick
+    chosen = chosen_size(__doc__, "a smaller disk, one round")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed is compiled
-    size, rounds = (256, 1) if quick else (2048, ROUNDS)
+    size, rounds = ((96, 1), (256, 1), (2048, ROUNDS))[chosen]
     figures = {"size_mib": size, **transfers(size, rounds)}
     figures["diagnose_s"] = round(asyncio.run(diagnose_s()), 3)
     print(json.dumps({**figures, "sync_ms": sync_ms(Path.cwd()), "spin_ms": spin_ms()}))

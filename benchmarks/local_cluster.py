@@ -1,12 +1,14 @@
 """A three-node cluster of real daemons for benchmarks, on loopback addresses."""
 
-import asyncio
 import contextlib
 import re
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+
+from sizes import SETTLED_S
 
 from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.luxi_async import AsyncLuxiClient
@@ -18,7 +20,11 @@ BLOCKED = re.compile(r"loop was blocked for (\d+) ms")
 
 @contextlib.contextmanager
 def local_cluster(
-    nodes: int = 3, state: str = "embedded", *, confd: bool = False
+    nodes: int = 3,
+    state: str = "embedded",
+    *,
+    confd: bool = False,
+    settled_s: float = SETTLED_S,
 ) -> Iterator[VirtualCluster]:
     """A running cluster with the fake hypervisor, removed at the end."""
     with tempfile.TemporaryDirectory(prefix="gnt-bench-") as name:
@@ -34,7 +40,7 @@ def local_cluster(
         with contextlib.redirect_stdout(sys.stderr):
             lifecycle.up(cluster, _say)
             # What a fresh cluster still does by itself must not be measured.
-            asyncio.run(asyncio.sleep(2))
+            time.sleep(settled_s)
         try:
             yield cluster
         finally:

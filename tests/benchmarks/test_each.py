@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
-LONG = ("bench_backup", "bench_real_nodes", "bench_state")
+LONG = ("bench_backup", "bench_merge", "bench_real_nodes", "bench_state")
 """Which take more than half a minute, however short."""
 SCRIPTS = [
     pytest.param(path.stem, marks=pytest.mark.soak if path.stem in LONG else ())
@@ -22,7 +22,8 @@ SCRIPTS = [
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_benchmark_prints_its_figures(name: str) -> None:
     script = TOP / "benchmarks" / f"{name}.py"
-    shortest = "--smoke" if '"--smoke"' in script.read_text() else "--quick"
+    has_smoke = any(word in script.read_text() for word in ('"--smoke"', "chosen_size("))
+    shortest = "--smoke" if has_smoke else "--quick"
     words = [sys.executable, str(script), shortest]
     # A benchmark makes its own cluster, whatever a test before this one has set in this process.
     own = ("GANETI_", "FORCE_LUXI_")
