@@ -2156,7 +2156,7 @@ class Operations(abc.ABC):
 
         Args:
             disk_template: disk template: diskless, file, sharedfile, plain, blockdev, drbd, rbd, ext; default: the cluster's first
-            disks: disk N with size and optionally mode=ro, name, vg, provider, spindles (with exclusive storage), and parameters of its template; adopt=NAME instead of a size uses an existing volume or device; may be repeated
+            disks: disk N with size and optionally mode=ro, name, vg, provider, spindles (with exclusive storage), format=qcow2 (an image, for disks in files), and parameters of its template; adopt=NAME instead of a size uses an existing volume or device; may be repeated
             nics: network interface N with mac, ip (perhaps pool), network, or mode, link, vlan, and name; may be repeated
             os: OS definition to install from
             iallocator: let this allocator choose the nodes; '.' is the cluster's default

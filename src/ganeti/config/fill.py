@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.config.view import View
-from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES
+from ganeti.model.disk_templates import DISK_TEMPLATES, RAW, TEMPLATES
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
 from ganeti.model.instance_spec import (
     DiskPeer,
@@ -252,10 +252,16 @@ def _diskparams(snapshot: View, instance: Instance, disk: Disk) -> Params:
 
 
 def placed_params(disk: Disk) -> Params:
-    """Return a disk's own parameters; one that names no pool is in none, whatever the present default is."""
+    """Return a disk's own parameters, whatever the present defaults are.
+
+    A disk that names no pool is in none; one that names no format is raw.
+    """
     row = TEMPLATES.get(disk.template)
-    pool = row.storage.pool if row is not None and row.storage is not None else ""
-    return {pool: "", **disk.params} if pool else disk.params
+    if row is None:
+        return disk.params
+    pool = row.storage.pool if row.storage is not None else ""
+    own = {pool: "", **disk.params} if pool else disk.params
+    return {"format": RAW, **own} if "format" in row.params else own
 
 
 def network_spec(network: Network) -> NetworkSpec:

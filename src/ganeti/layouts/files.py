@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import plain_name
 from ganeti.layouts.planner import Names, NewDisk, Planner, Site
-from ganeti.model.disk_templates import FILE, SHARED_FILE
+from ganeti.model.disk_templates import FILE, RAW, SHARED_FILE
 from ganeti.model.objects import Disk
 
 DIRECTORY_LIMIT = 512
@@ -22,6 +22,10 @@ class FilePlanner(Planner):
 
     def new_disk(self, request: NewDisk, site: Site, names: Names) -> Disk:
         uuid, kind = names.uuid(), self.template.name
+        params = request.params or {}
+        form = params.get("format") or site.cluster.diskparams.get(kind, {}).get("format", RAW)
+        if site.use:  # the node reads and writes it, and no guest
+            form = RAW
         return Disk(
             uuid=uuid,
             size=request.size,
@@ -32,7 +36,8 @@ class FilePlanner(Planner):
             ),
             mode=request.mode,
             name=request.name,
-            params=request.params or {},
+            # Recorded also where it is the default, which may change.
+            params={**params, "format": form},
         )
 
     def place(self, disk: Disk) -> str | None:

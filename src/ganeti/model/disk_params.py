@@ -10,7 +10,7 @@ from typing import Any
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import volume_name
 from ganeti.base.suggestions import did_you_mean
-from ganeti.model.disk_templates import TEMPLATES
+from ganeti.model.disk_templates import DISK_FORMATS, TEMPLATES
 from ganeti.model.param import typed_value
 from ganeti.model.params import Params
 
@@ -18,6 +18,7 @@ MOST_STRIPES = 128
 _CHOICES = {
     "access": ("kernelspace", "userspace"),
     "disk-barriers": ("n", "b", "d", "f", "bd", "bf", "df", "bdf"),
+    "format": DISK_FORMATS,
     "protocol": ("A", "B", "C"),
 }
 _RANGES = {

@@ -18,6 +18,11 @@ THIN_POOL = "lvm-thin"
 """The kind of storage units that are thin pools in volume groups, as GROUP/POOL."""
 
 
+RAW, QCOW2 = "raw", "qcow2"
+DISK_FORMATS = (RAW, QCOW2)
+"""The formats of disks in files: the bytes of the disk themselves, or an image of QEMU that grows with its data."""
+
+
 class Mirror(StrEnum):
     """The way in which another node gets the data of an instance."""
 
@@ -166,6 +171,7 @@ class DiskTemplate(msgspec.Struct, frozen=True):
 
 
 _ACCESS = {"access": "kernelspace"}
+_FORMAT = {"format": RAW}
 
 _IN_FILES = DiskId(driver="loop", root="/")
 _CLONES = "a file system that shares blocks between files (XFS, btrfs)"
@@ -179,6 +185,8 @@ FILE = DiskTemplate(
     snapshots_need=_CLONES,
     snapshots_take_space=True,
     storage=StorageFacts("file", "file_storage_dir", option="--file-storage-dir"),
+    params=_FORMAT,
+    fixed_params=("format",),
 )
 SHARED_FILE = DiskTemplate(
     "sharedfile",
@@ -192,6 +200,8 @@ SHARED_FILE = DiskTemplate(
         "sharedfile", "shared_file_storage_dir", option="--shared-file-storage-dir"
     ),
     is_balanced=True,
+    params=_FORMAT,
+    fixed_params=("format",),
 )
 PLAIN = DiskTemplate(
     "plain",
@@ -323,6 +333,12 @@ DRBD_HELPERS_OFF = ("/bin/true", "/usr/bin/true", "disabled")
 def original_resource(minor: int) -> str:
     """Upstream's name of a resource of DRBD; here the name is the UUID of the disk."""
     return f"resource{minor}"
+
+
+def disk_format(template: str, params: Mapping[str, Any]) -> str:
+    """Return the format of a disk with these own parameters, raw unless its template has formats."""
+    row = TEMPLATES.get(template)
+    return str(params.get("format", RAW)) if row is not None and "format" in row.params else RAW
 
 
 ENABLED_BY_DEFAULT = ("sharedfile", "file", "diskless")

@@ -137,7 +137,7 @@ async def _add_disk(
 ) -> None:
     await device.open(DiskRole.PRIMARY)
     try:
-        await hotplug.add_disk(instance, disk, device.path)
+        await hotplug.add_disk(instance, disk, device.image)
     except BaseException:
         with contextlib.suppress(StorageError):
             await device.close()

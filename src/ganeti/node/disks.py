@@ -24,18 +24,23 @@ class InstanceDisks:
 
     @property
     def paths(self) -> list[str]:
-        """Return their paths, usable or not."""
+        """Return the paths with the disks' bytes, usable or not; StorageError if a disk is an image in a format."""
         return [device.path for device in self._devices]
 
+    @property
+    def images(self) -> list[str]:
+        """Return the paths for the hypervisor, which knows the format of each disk, usable or not."""
+        return [device.image for device in self._devices]
+
     async def open(self, role: DiskRole = DiskRole.PRIMARY) -> list[str]:
-        """Open all disks and return their paths; on failure no disk stays open."""
+        """Open all disks and return `images`; on failure no disk stays open."""
         for count, device in enumerate(self._devices):
             try:
                 await device.open(role)
             except BaseException:
                 await self._abandon(self._devices[:count])
                 raise
-        return self.paths
+        return self.images
 
     async def close(self) -> None:
         """Undo `open` for all, also if it fails for some; then the first failure is raised."""
@@ -49,8 +54,9 @@ class InstanceDisks:
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[list[str]]:
-        """Keep the disks usable for the block."""
-        paths = await self.open()
+        """Keep the disks usable for the block, and return the paths with their bytes."""
+        paths = self.paths  # refused before anything is opened
+        await self.open()
         try:
             yield paths
         except BaseException:

@@ -46,7 +46,7 @@ class _Hardware:
     locks: InstanceLocks
 
     def _paths(self, instance: InstanceSpec) -> list[str]:
-        return InstanceDisks(self.device, instance).paths
+        return InstanceDisks(self.device, instance).images
 
     async def pinned(self, args: HvParamsArgs, _call: Call) -> Params:
         machines = options_of(self.hypervisors, args.hypervisor).machines

@@ -101,14 +101,14 @@ class _Disks:
             await device.create(args.disk.size)
             check_made(_what(args.disk), await device.size_mib(), args.disk.size)
             await _label(device, args.instance_name)
-        return DiskInfo(exists=True, path=device.path, size=args.disk.size)
+        return DiskInfo(exists=True, path=device.image, size=args.disk.size)
 
     async def grow(self, args: GrowDiskArgs, _call: Call) -> DiskInfo:
         device = self.device(args.instance_name, args.disk)
         async with self.locks.of(args.instance_name):
             await device.grow(args.size)
             check_made(_what(args.disk), await device.size_mib(), args.size)
-        return DiskInfo(exists=True, path=device.path, size=args.size)
+        return DiskInfo(exists=True, path=device.image, size=args.size)
 
     async def adoptable(self, args: AdoptDiskArgs, _call: Call) -> DiskInfo:
         adoption = self._adoption(args)
@@ -137,7 +137,7 @@ class _Disks:
         device = self.device(args.instance_name, args.disk)
         async with self.locks.of(args.instance_name):
             await device.open(args.role)
-        return DiskInfo(exists=True, path=device.path, size=args.disk.size)
+        return DiskInfo(exists=True, path=device.image, size=args.disk.size)
 
     async def close(self, args: DiskArgs, _call: Call) -> Nothing:
         device = self.device(args.instance_name, args.disk)
@@ -180,7 +180,7 @@ class _Disks:
         async with self.locks.of(args.instance_name):
             await mirror.open_alone(args.generation, force=args.force)
         device = self.device(args.instance_name, args.disk)
-        return DiskInfo(exists=True, path=device.path, size=args.disk.size)
+        return DiskInfo(exists=True, path=device.image, size=args.disk.size)
 
     async def discard(self, args: DiskArgs, _call: Call) -> Nothing:
         async with self.locks.of(args.instance_name):
@@ -211,14 +211,14 @@ class _Disks:
         except StorageError as err:
             return DiskInfo(exists=False, problem=err.message)
         if size is None:
-            return DiskInfo(exists=False, path=device.path)
+            return DiskInfo(exists=False, path=device.image)
         problem = (
             "" if size >= args.disk.size else f"has {size} MiB instead of {args.disk.size} MiB"
         )
-        number = await asyncio.to_thread(_device_number, device.path)
+        number = await asyncio.to_thread(_device_number, device.image)
         return DiskInfo(
             exists=True,
-            path=device.path,
+            path=device.image,
             size=size,
             problem=problem,
             device=number,
@@ -260,7 +260,7 @@ def _check_free(device: DeviceFactory, args: AdoptDiskArgs, path: str) -> None:
     for other in args.in_use:
         for layer in _layers(other.disk):
             try:
-                taken = device(args.instance_name, layer).path
+                taken = device(args.instance_name, layer).image
             except StorageError:
                 continue  # no driver of this node supports it, so it is not open here
             found = identity(taken)

@@ -368,7 +368,9 @@ class Streams:
     async def _opened(self, disks: InstanceDisks, name: str) -> AsyncIterator[list[str]]:
         """Keep an instance's disks open until the last of its concurrent streams has ended."""
         async with self.locks.of(name):
-            paths = disks.paths if self.open.get(name) else await disks.open()
+            paths = disks.paths  # refused before anything is opened
+            if not self.open.get(name):
+                await disks.open()
             self.open[name] += 1
         try:
             yield paths

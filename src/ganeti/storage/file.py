@@ -14,12 +14,21 @@ from typing import ClassVar, NoReturn, TypeVar
 from ganeti.base.errors import StorageError
 from ganeti.base.files import is_full
 from ganeti.base.paths import Paths
-from ganeti.model.disk_templates import FILE, DiskTemplate
+from ganeti.base.process import CommandFailed, Run, run
+from ganeti.model.disk_templates import DISK_FORMATS, FILE, RAW, DiskTemplate, disk_format
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.storage.clones import Clone, clone
 from ganeti.storage.confinement import AllowedDirectories, DirectoryMissing, Location
 from ganeti.storage.file_snapshots import FileSnapshots
+from ganeti.storage.image_files import (
+    grow_image,
+    has_header,
+    image_size,
+    is_new_image,
+    why_not_grown,
+    write_empty_image,
+)
 from ganeti.storage.interface import BlockDevice
 from ganeti.storage.preallocation import Preallocate, preallocate
 from ganeti.storage.sizes import check_size
@@ -35,7 +44,7 @@ _ZEROS = bytes(MIB)
 
 
 class FileDisk(BlockDevice):
-    """A regular file below an allowed directory, opened by the hypervisor as raw."""
+    """A regular file below an allowed directory, opened by the hypervisor in the format that the disk records."""
 
     template: ClassVar[DiskTemplate] = FILE
     snapshots: FileSnapshots
@@ -47,6 +56,7 @@ class FileDisk(BlockDevice):
         *,
         preallocate: Preallocate = preallocate,
         clone: Clone = clone,
+        run: Run = run,
     ) -> None:
         wanted = self.template.disk_id.driver
         match disk.logical_id:
@@ -57,13 +67,39 @@ class FileDisk(BlockDevice):
                     f"disk {disk.index} ({disk.uuid}): {disk.logical_id!r:.200} is not"
                     f" ({wanted!r}, path), which template {self.template.name} needs"
                 )
-        self._paths, self._disk, self._preallocate = paths, disk, preallocate
+        self._paths, self._disk, self._preallocate, self._run = paths, disk, preallocate, run
+        self._format = disk_format(disk.template, disk.params)
+        if self._format not in DISK_FORMATS:
+            raise StorageError(
+                f"disk {disk.index} ({disk.uuid}): this node does not know the format"
+                f" {self._format!r:.40}; known: {', '.join(DISK_FORMATS)}"
+            )
+        self._is_image = self._format != RAW
         self.snapshots = FileSnapshots(
-            disk.uuid, self._name, self.path, self._allowed, self._in_thread, clone
+            disk.uuid,
+            self._name,
+            self.image,
+            self._allowed,
+            self._in_thread,
+            clone,
+            why_not=self._why_no_bytes if self._is_image else "",
         )
 
     @property
     def path(self) -> str:
+        if self._is_image:
+            raise StorageError(f"disk {self._disk.index} ({self.image}): {self._why_no_bytes}")
+        return self.image
+
+    @property
+    def _why_no_bytes(self) -> str:
+        return (
+            f"it is an image in the format {self._format}, which only a guest can use; this operation needs a disk"
+            f" with format={RAW}"
+        )
+
+    @property
+    def image(self) -> str:
         root = "/" if self.template.shared else str(self._paths.root)
         return os.path.join(root, self._name.lstrip("/"))  # noqa: PTH118 -- words, not a lookup
 
@@ -76,7 +112,20 @@ class FileDisk(BlockDevice):
         await self._in_thread("remove", self._remove)
 
     async def grow(self, size_mib: int) -> None:
-        await self._in_thread("grow", lambda: self._grow(size_mib * MIB))
+        if not self._is_image:
+            await self._in_thread("grow", lambda: self._grow(size_mib * MIB))
+            return
+        descriptor = await self._in_thread("grow", lambda: self._to_grow(size_mib * MIB))
+        if descriptor is None:
+            return
+        try:
+            await grow_image(self._run, descriptor, size_mib * MIB)
+        except CommandFailed as err:
+            raise StorageError(
+                f"cannot grow disk {self._disk.index} ({self.image}): {why_not_grown(err)}"
+            ) from err
+        finally:
+            os.close(descriptor)
 
     async def open(self, role: DiskRole) -> None:
         del role  # every node that sees a file may use it
@@ -93,7 +142,7 @@ class FileDisk(BlockDevice):
 
     async def _in_thread(self, verb: str, work: Callable[[], T]) -> T:
         """Do `work` in a thread, and name the disk in an error."""
-        what = f"cannot {verb} disk {self._disk.index} ({self.path})"
+        what = f"cannot {verb} disk {self._disk.index} ({self.image})"
         try:
             return await asyncio.to_thread(work)
         except StorageError as err:
@@ -107,7 +156,7 @@ class FileDisk(BlockDevice):
     def _create(self, size_mib: int) -> None:
         with self._allowed().enter(self._name, make=True) as place:
             try:
-                descriptor = self._open_new_or_own(place)
+                descriptor = self._open_new_or_own(place, size_mib * MIB)
             except BaseException:
                 if place.made_directory:
                     place.remove_directory_if_empty()
@@ -125,7 +174,7 @@ class FileDisk(BlockDevice):
             finally:
                 os.close(descriptor)
 
-    def _open_new_or_own(self, place: Location) -> int:
+    def _open_new_or_own(self, place: Location, size: int) -> int:
         """Open a new file, or the one that an earlier call for the same disk left, complete or not."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
@@ -133,7 +182,7 @@ class FileDisk(BlockDevice):
         except FileExistsError:
             descriptor = place.open_file(os.O_RDWR)
         try:
-            if not (self._is_ours(descriptor) or _reads_as_zeros(descriptor)):
+            if not (self._is_ours(descriptor) or self._is_unused(descriptor, size)):
                 _refuse("a file with other data exists there; move it away if it is not needed")
             with contextlib.suppress(OSError):  # file systems without extended attributes
                 os.setxattr(descriptor, _MARK, self._disk.uuid.encode())
@@ -144,21 +193,30 @@ class FileDisk(BlockDevice):
 
     def _fill(self, descriptor: int, size: int) -> None:
         """Give a file its space and then its length, so that a file with a length is complete."""
-        present = os.fstat(descriptor).st_size
+        if self._is_image:
+            try:
+                present = image_size(descriptor) if has_header(descriptor) else 0
+            except StorageError as err:
+                raise _OtherSize(err.message) from err
+        else:
+            present = os.fstat(descriptor).st_size
         if present not in (0, size):
             raise _OtherSize(f"it exists with {present} bytes instead of {size}")
         if present == 0:
             self._reserve(descriptor, size, size)
-            os.ftruncate(descriptor, size)
+            if self._is_image:
+                write_empty_image(descriptor, size)
+            else:
+                os.ftruncate(descriptor, size)
         os.fsync(descriptor)
 
     def _reserve(self, descriptor: int, size: int, missing: int) -> None:
-        """Preallocate the missing space; if that is not supported, only check the free space."""
+        """Preallocate the missing space; for an image, or if that is not supported, only check the free space."""
         space = os.fstatvfs(descriptor)
         free = space.f_bavail * space.f_frsize
         try:
             fits = free >= missing
-            if fits:
+            if fits and not self._is_image:
                 self._preallocate(descriptor, size)
         except OSError as err:
             if not is_full(err):
@@ -185,6 +243,22 @@ class FileDisk(BlockDevice):
             finally:
                 os.close(descriptor)
 
+    def _to_grow(self, size: int) -> int | None:
+        """Open an image that must become larger; None if it has that size."""
+        with self._allowed().enter(self._name) as place:
+            descriptor = place.open_file(os.O_RDWR)
+            try:
+                if self._is_foreign(descriptor):
+                    _refuse("the file belongs to another disk")
+                present = image_size(descriptor)
+                check_size("the image", present // MIB, self._disk.size)
+                if present < size:
+                    self._reserve(descriptor, size, size - present)
+                    return os.dup(descriptor)
+            finally:
+                os.close(descriptor)
+        return None
+
     def _remove(self) -> None:
         with (
             contextlib.suppress(FileNotFoundError, DirectoryMissing),
@@ -206,7 +280,7 @@ class FileDisk(BlockDevice):
             try:
                 if self._is_foreign(descriptor):
                     raise StorageError("the file belongs to another disk")
-                size = os.fstat(descriptor).st_size
+                size = self._size(descriptor)
             finally:
                 os.close(descriptor)
         check_size("the file", size // MIB, self._disk.size)
@@ -219,10 +293,20 @@ class FileDisk(BlockDevice):
             descriptor = place.open_file(os.O_RDONLY)
             try:
                 if not self._is_foreign(descriptor):
-                    return os.fstat(descriptor).st_size // MIB
+                    return self._size(descriptor) // MIB
             finally:
                 os.close(descriptor)
         return None
+
+    def _size(self, descriptor: int) -> int:
+        """Return the bytes of the disk; StorageError if it should be an image and is not a safe one."""
+        return image_size(descriptor) if self._is_image else os.fstat(descriptor).st_size
+
+    def _is_unused(self, descriptor: int, size: int) -> bool:
+        """Return whether an unmarked file has no data of a guest."""
+        if self._is_image and _mark(descriptor) is None and is_new_image(descriptor, size):
+            return True
+        return _reads_as_zeros(descriptor)
 
     def _is_ours(self, descriptor: int) -> bool:
         return _mark(descriptor) == self._disk.uuid
@@ -237,7 +321,7 @@ def _refuse(why: str) -> NoReturn:
 
 
 class _OtherSize(StorageError):
-    """The file exists, complete, with a size other than the requested one."""
+    """The file exists and is not the one to make: it is complete, with another size, or a damaged image."""
 
 
 def _mark(descriptor: int) -> str | None:

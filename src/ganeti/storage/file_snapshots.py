@@ -36,8 +36,12 @@ class FileSnapshots(Snapshots):
     allowed: Callable[[], AllowedDirectories]
     in_thread: InThread
     clone: Clone
+    why_not: str = ""
+    """Why the disk has no snapshots; '' if it can have them."""
 
     async def can_take(self) -> bool:
+        if self.why_not:
+            return False
         return await self.in_thread("look at", self._can)
 
     async def take(self, name: str) -> str:
@@ -52,6 +56,8 @@ class FileSnapshots(Snapshots):
 
     async def drop(self, name: str, *, unsure: bool = True) -> None:
         del unsure
+        if self.why_not:
+            return
         await self.in_thread("drop a snapshot of", lambda: self._drop(name))
 
     def _can(self) -> bool:
@@ -66,7 +72,12 @@ class FileSnapshots(Snapshots):
                 return False
         return True
 
+    def _check(self) -> None:
+        if self.why_not:
+            raise StorageError(self.why_not)
+
     def _make(self, name: str) -> None:
+        self._check()
         with self.allowed().enter(self.name) as place:
             copy = _beside(place, name)
             with contextlib.suppress(FileNotFoundError), self._own(copy):
@@ -86,6 +97,7 @@ class FileSnapshots(Snapshots):
             place.sync()
 
     def _roll_back(self, name: str) -> None:
+        self._check()
         with self.allowed().enter(self.name) as place:
             try:
                 with (

@@ -142,7 +142,12 @@ class BlockDevice(abc.ABC):
     @property
     @abc.abstractmethod
     def path(self) -> str:
-        """The path that the hypervisor opens, as raw."""
+        """The path whose bytes are those of the disk; StorageError if the disk is an image in another format."""
+
+    @property
+    def image(self) -> str:
+        """The path of the disk in the format of its parameters: for the hypervisor and for people, not for its data."""
+        return self.path
 
     @abc.abstractmethod
     async def create(self, size_mib: int) -> None:

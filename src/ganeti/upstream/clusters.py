@@ -337,6 +337,8 @@ def _whole(judge: Judge, field: str, known: Mapping[str, Param], own: Params) ->
 
 OUR_DISK_PARAMS = {
     "plain": ("stripe_size", "thin_overcommit", "thin_pool", "vg"),
+    "file": ("format",),
+    "sharedfile": ("format",),
     "drbd": ("data_flushes", "meta_flushes", "meta_size", "vg"),
 }
 """Template -> parameters that upstream does not have."""

@@ -12,7 +12,7 @@ from ganeti.base.errors import InputError
 from ganeti.base.identifiers import is_uuid, plain_name
 from ganeti.model import wire
 from ganeti.model.disk_params import check_disk_params
-from ganeti.model.disk_templates import DISK_TEMPLATES, PLAIN, TEMPLATES
+from ganeti.model.disk_templates import DISK_TEMPLATES, PLAIN, RAW, TEMPLATES, disk_format
 from ganeti.model.objects import DetachedDisk, Disk, Instance, InstanceUuid, NodeUuid
 from ganeti.model.params import Params, layered
 from ganeti.upstream.choices import Reading
@@ -28,7 +28,7 @@ _SLOTS = {"pci", "hvinfo"}
 """Positions of devices in a running guest; the next start assigns new ones."""
 _STRIPES = ("data-stripes", "meta-stripes")
 """Parameters of the volumes below a mirrored disk."""
-_NOT_IN_PARAMS = ("vg", "thin_pool", "pool", "provider", "stripes", "spindles")
+_NOT_IN_PARAMS = ("vg", "thin_pool", "pool", "provider", "stripes", "spindles", "format")
 """The part that upstream stores in the `logical_id` or in the parameters of the cluster."""
 _SECRET_CHARACTERS = 64
 _MODES = ("rw", "ro")
@@ -181,6 +181,13 @@ def written_disk(
     }
     if disk.name is not None:
         found["name"] = disk.name
+    if disk_format(disk.template, disk.params) != RAW:
+        judge.refuse(
+            f"instance {instance.name}",
+            f"disk {index}",
+            "it is a qcow2 image, which upstream Ganeti would give to the guest as raw data",
+            "replace it by a disk with format=raw",
+        )
     if "spindles" in disk.params:
         found["spindles"] = disk.params["spindles"]
     if DISK_TEMPLATES[disk.template].mirrored:

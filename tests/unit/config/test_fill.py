@@ -33,7 +33,7 @@ def test_every_template_is_shown_with_all_its_parameters() -> None:
         "thin_pool": "",
         "vg": "",
     }
-    assert shown["file"] == {}
+    assert shown["file"] == {"format": "raw"}
     assert shown.keys() == TEMPLATES.keys()
 
 

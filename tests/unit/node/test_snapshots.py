@@ -95,6 +95,10 @@ class _Disk:
     def path(self) -> str:
         return self._storage.memory if self._disk.uuid == "m" else f"/dev/{self._disk.uuid}"
 
+    @property
+    def image(self) -> str:
+        return self.path
+
     async def open(self, role: DiskRole) -> None:
         assert role is DiskRole.PRIMARY
         self._storage.open.add(self._disk.uuid)

@@ -100,7 +100,7 @@ async def test_an_existing_disk_stays_where_it_is_whatever_the_cluster_then_says
     _name, (text, _code) = failed(
         await master.run(modify(disks=[["modify", 0, {"thin_pool": "thin"}]]))
     )
-    assert "is part of a disk's location and cannot change" in text
+    assert "is part of a disk's location or form, and cannot change" in text
 
 
 async def test_no_more_is_promised_than_the_pool_has_or_the_cluster_allows(master: Master) -> None:

@@ -40,6 +40,7 @@ from ganeti.hypervisor.kvm.pci_slots import (
 )
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.hypervisor.kvm.tpm import tpm_words
+from ganeti.model.disk_templates import disk_format
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.model.params import Params
 
@@ -228,7 +229,7 @@ def start_nodes(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> list[
 
 
 def backend_nodes(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> list[dict[str, Any]]:
-    """Return the file layer and the format layer above it in the form of `blockdev-add`: named as raw, never probed."""
+    """Return the file layer and the format layer above it in the form of `blockdev-add`: its format is never probed."""
     read_only = disk.mode == "ro"
     cache = {"direct": backend.direct, "no-flush": False}
     if backend.remote is not None:
@@ -243,7 +244,7 @@ def backend_nodes(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> lis
         "cache": cache,
     }
     upper = {
-        "driver": "raw",
+        "driver": disk_format(disk.template, disk.params),
         "node-name": node_name("disk", disk),
         "file": node_name("file", disk),
         "read-only": read_only,

@@ -48,7 +48,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
         f"disk template: {', '.join(DISK_TEMPLATES)}; default: the cluster's first", "-t", "TEMPLATE"
     ), RefersTo.NOTHING] = None  # fmt: skip
     disks: Annotated[list[DiskRequest], Field(
-        "disk N with size and optionally mode=ro, name, vg, provider, spindles (with exclusive storage), and parameters of its template; adopt=NAME instead of a size uses an existing volume or device; may be repeated",
+        "disk N with size and optionally mode=ro, name, vg, provider, spindles (with exclusive storage), format=qcow2 (an image, for disks in files), and parameters of its template; adopt=NAME instead of a size uses an existing volume or device; may be repeated",
         "! --disk", "N:size=SIZE,...",
         Form.DISKS
     )] = []  # fmt: skip

@@ -67,6 +67,7 @@ from ganeti.units.instance.access import (
     primary_node,
     set_admin_state,
 )
+from ganeti.units.instance.image_disks import check_no_images
 from ganeti.units.instance.install import osparams_with, scripts_of
 from ganeti.units.instance.power import run_again, shut_down_source
 from ganeti.units.instance.remove import LUInstanceRemove
@@ -171,7 +172,9 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         op, instance = self.op, self.instance(ctx.snapshot)
         check_allowed(op.compress, ctx.snapshot.cluster.compression_tools)
         if op.mode == REMOTE:
+            check_no_images(instance.name, instance.disks, "moved to another cluster")
             return await plan_remote(ctx, op, instance)
+        check_no_images(instance.name, instance.disks, "exported")
         check_not_migrating(instance)
         check_not_rolling_back(instance)
         if op.remove_instance:

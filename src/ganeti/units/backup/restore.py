@@ -38,6 +38,7 @@ from ganeti.units.backup.points import (
 from ganeti.units.bandwidth import check_bandwidth
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, check_down, check_not_migrating, primary_node
+from ganeti.units.instance.image_disks import check_no_images
 from ganeti.units.instance.snapshot_checks import why_unfinished
 from ganeti.units.mirrors.opening import disks_ready
 from ganeti.units.node_choice import check_online
@@ -80,6 +81,7 @@ class LUBackupRestore(InstanceUnit[OpBackupRestore, RestorePlan]):
 
     async def check_prereq(self, ctx: UnitContext) -> RestorePlan:
         instance, op = self.instance(ctx.snapshot), self.op
+        check_no_images(instance.name, instance.disks, "restored from a backup")
         had = earlier(op, instance) if op.live else None
         if had is None:
             await check_down(ctx, instance, "restored", above_backup=True)

@@ -209,7 +209,9 @@ def _modified(disk: Disk, params: Params, at: int, field: str) -> tuple[Disk, Re
     of_template = _of_template(disk.template, params, field)
     for fixed in DISK_TEMPLATES[disk.template].fixed_params:
         if fixed in of_template:
-            raise InputError("is part of a disk's location and cannot change", f"{field}.{fixed}")
+            raise InputError(
+                "is part of a disk's location or form, and cannot change", f"{field}.{fixed}"
+            )
     results = [
         FieldChange(f"disk.{name}", str(at), value, Applies.AT_START)
         for name, value in of_template.items()

@@ -38,6 +38,7 @@ from ganeti.units.instance.disks import (
     planner_of,
     wait_for_sync,
 )
+from ganeti.units.instance.image_disks import is_image
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.snapshot_checks import check_no_snapshots
 from ganeti.units.mirrors.judge import Verdict, problem
@@ -144,6 +145,11 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
             finally:
                 await close_disks(ctx, plan.after, plan.node)
                 await close_secondaries(ctx, plan.after)
+        elif plan.is_up and is_image(plan.disk):
+            # QEMU alone writes an image that a guest uses; the node then finds it large enough.
+            await self._tell_guest(ctx, plan, must_grow=True)
+            await self._grow(ctx, plan)
+            return Outcome()
         else:
             await self._grow(ctx, plan)
         if plan.is_up:
@@ -173,7 +179,9 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
         if self.op.wait_for_sync and is_mirrored(plan.after):
             await wait_for_sync(ctx, plan.after)
 
-    async def _tell_guest(self, ctx: UnitContext, plan: GrowPlan) -> None:
+    async def _tell_guest(
+        self, ctx: UnitContext, plan: GrowPlan, *, must_grow: bool = False
+    ) -> None:
         grown = disk_spec(ctx.snapshot, plan.after, plan.index)
         told = DiskChangeArgs(
             instance=spec_of(ctx, plan.after), action=DeviceAction.GROW, disk=grown
@@ -181,6 +189,8 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
         try:
             await ctx.call(plan.node, HOTPLUG_DISK, told)
         except RpcError as err:
+            if must_grow:
+                raise
             ctx.warn(f"{err}; the guest sees the new size of the disk at its next start")
 
     def dry_run_result(self, ctx: UnitContext, plan: GrowPlan) -> Any:

@@ -36,6 +36,7 @@ from ganeti.units.instance.disks import (
     wait_for_sync,
 )
 from ganeti.units.instance.grants import check_recovery
+from ganeti.units.instance.image_disks import check_no_images
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.requests import check_template
 from ganeti.units.instance.snapshot_checks import check_no_snapshots
@@ -82,6 +83,7 @@ async def plan_conversion(ctx: UnitContext, before: Instance, op: OpInstanceSetP
     template = check_template(op.disk_template, ctx.snapshot.cluster)
     _check_templates(before, template)
     check_no_snapshots(before, "converted", "only the present data is copied")
+    check_no_images(before.name, before.disks, "converted")
     node = primary_node(ctx, before)
     check_online(node)
     is_up = await is_running(ctx, node, before)
@@ -98,6 +100,12 @@ async def plan_conversion(ctx: UnitContext, before: Instance, op: OpInstanceSetP
         disk_template=template.name,
         disks=_new_disks(ctx, before, template, op, in_place=not is_up),
         secondary_nodes=(),
+    )
+    check_no_images(
+        before.name,
+        unplaced.disks,
+        "converted",
+        "convert it to format=raw (--ext-params format=raw)",
     )
     uuids = [NodeUuid(one.uuid) for one in nodes]
     after = placed_disks(PLANNERS[template.name], unplaced, uuids, JobNames(ctx))

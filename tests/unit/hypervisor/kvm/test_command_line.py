@@ -13,6 +13,7 @@ from ganeti.base.paths import Paths
 from ganeti.hypervisor.kvm.command_line import (
     DiskBackend,
     Resolved,
+    backend_nodes,
     kernel_command_line,
     node_name,
     qemu_command,
@@ -143,6 +144,14 @@ def test_disks_are_raw_by_name_and_locked() -> None:
     ]
     assert "drive=disk-0b7d5e0a9c0f4f6e8a520a1b" in parsed(values(words, "-device")[-1])
     assert len(node_name("file", DISK)) <= 31
+
+
+def test_format_of_a_disk_is_that_of_its_record() -> None:
+    for template, driver in (("file", "qcow2"), ("sharedfile", "qcow2"), ("ext", "raw")):
+        disk = msgspec.structs.replace(DISK, template=template, params={"format": "qcow2"})
+        backend = DiskBackend(path="/x", is_block=False, direct=False)
+        lower, upper = backend_nodes(disk, backend, hypervisor_defaults("kvm"))
+        assert (lower["driver"], upper["driver"]) == ("file", driver)
 
 
 def test_qemu_gets_block_device_read_only_and_cache_options() -> None:

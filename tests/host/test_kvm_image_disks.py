@@ -1,0 +1,98 @@
+"""A real guest on disks in the format qcow2: it starts, grows, hotplugs and migrates, and no format is probed."""
+
+import subprocess
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from msgspec.structs import replace
+
+from ganeti.base.errors import StorageError
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.storage.file import FileDisk
+from ganeti.storage.image_files import empty_image
+from tests.support.kvm_nodes import Node, boot, migrate
+from tests.support.tiny_guest import are_consecutive, disk_heartbeats, install, tiny_instance
+
+pytestmark = [pytest.mark.host, pytest.mark.timeout(180), pytest.mark.requirement("G11")]
+
+ROOT = "/srv/ganeti/shared-file-storage"
+MIB = 1 << 20
+
+
+def check(image: Path) -> None:
+    subprocess.run(["qemu-img", "check", "-q", "-f", "qcow2", image], check=True)
+
+
+def convert(source: Path, target: Path, source_format: str, target_format: str) -> None:
+    words = ["qemu-img", "convert", "-f", source_format, "-O", target_format]
+    subprocess.run([*words, source, target], check=True)
+
+
+def image_disk(node: Node, name: str, size: int) -> tuple[DiskSpec, FileDisk]:
+    node.paths.etc.mkdir(parents=True, exist_ok=True)
+    node.paths.file_storage_paths.write_text("/files\n")
+    spec = DiskSpec(
+        uuid=str(uuid4()),
+        index=1,
+        size=size,
+        template="file",
+        logical_id=("loop", f"/files/web1/{name}"),
+        params={"format": "qcow2"},
+    )
+    (node.paths.root / "files").mkdir(exist_ok=True)
+    return spec, FileDisk(node.paths, spec)
+
+
+async def test_guest_on_an_image_starts_grows_and_migrates(
+    nodes: list[Node], guest: Path, disk: Path, tmp_path: Path
+) -> None:
+    source, target = nodes
+    instance = tiny_instance(guest, template="sharedfile")
+    install(guest, disk, instance.name)
+    image = tmp_path / "image"
+    convert(disk, image, "raw", "qcow2")
+    first = replace(instance.disks[0], params={"format": "qcow2"})
+    instance = replace(instance, disks=(first,))
+    await boot(source, instance, image)
+    await source.beats(instance)
+
+    second, device = image_disk(source, "second", 3)
+    await device.create(3)
+    await source.driver.hotplug.add_disk(instance, second, device.image)
+    with pytest.raises(StorageError, match="a program uses the image"):
+        await device.grow(9)
+    assert await device.size_mib() == 3
+    both = replace(instance, disks=(first, second))
+    await source.driver.hotplug.resize_disk(both, replace(second, size=9))
+    await device.grow(9)
+    assert await device.size_mib() == 9
+    await source.driver.hotplug.remove_disk(both, second)
+    await device.grow(11)
+    await device.remove()
+
+    await migrate(source, target, instance, image)
+    await target.beats(instance)
+    await target.driver.stop(instance, 0)
+    check(image)
+    convert(image, disk, "qcow2", "raw")
+    assert are_consecutive(sorted(disk_heartbeats(disk)))
+
+
+async def test_header_of_an_image_in_a_raw_disk_is_data_of_the_guest(
+    node: Node, guest: Path, disk: Path
+) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    second = disk.with_name("second")
+    second.write_bytes(empty_image(9 * MIB)[0].ljust(2 * MIB, b"\0"))
+    extra = replace(instance.disks[0], uuid=str(uuid4()), index=1, size=2)
+    instance = replace(instance, disks=(*instance.disks, extra))
+    await node.driver.start(instance, [str(disk), str(second)])
+    sizes = {
+        one["inserted"]["image"]["virtual-size"]: one["inserted"]["drv"]
+        for one in await node.ask(instance)("query-block")
+        if "inserted" in one
+    }
+    assert sizes == {64 * MIB: "raw", 2 * MIB: "raw"}
+    await node.driver.stop(instance, 0)
