@@ -5,10 +5,8 @@ boot from their mirrored disks, to which they write a numbered log. So the loss 
 acknowledged write is lost.
 """
 
-import contextlib
 import json
 import statistics
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -48,8 +46,6 @@ class MachineTwin(Twin):
 
     cluster: MachineCluster
     attendant: Attendant
-    away_s: float = 0.0
-    """How long a machine takes to boot."""
     fencing: str = "none"
     """How node 2 is fenced in the scenario."""
 
@@ -95,9 +91,7 @@ def learned(twin: MachineTwin) -> MachineTwin:
     cluster.ok("gnt-node", "modify", "--offline=yes", f"node{MIRROR}", timeout_s=LONG_S)
     for _ in range(3):
         cluster.ok("gnt-node", "fence-test", "--off", "-f", f"node{MIRROR}", timeout_s=LONG_S)
-    switched_on = time.monotonic()
     switch_on(cluster, MIRROR)
-    away_s = time.monotonic() - switched_on
     cluster.ok("gnt-node", "modify", "--offline=no", f"node{MIRROR}", timeout_s=LONG_S)
     reopen_mirrors(cluster, WEB)
     file = cluster.directory / "model.json"
@@ -106,7 +100,7 @@ def learned(twin: MachineTwin) -> MachineTwin:
     assert {"start_s", "migration_s", "power_cut_s"} <= model["durations"].keys()
     model["durations"] |= {"boot_s": round(statistics.median(twin.attendant.boots), 3)}
     file.write_text(json.dumps(model))
-    return replace(twin, durations=parse_model(file.read_text(), str(file)), away_s=away_s)
+    return replace(twin, durations=parse_model(file.read_text(), str(file)))
 
 
 @pytest.fixture(scope="module")
@@ -133,27 +127,6 @@ def twin(prepared: MachineTwin) -> Iterator[MachineTwin]:
     yield prepared
     for number in prepared.cluster.numbers:  # connections that this test has opened
         prepared.cluster.machine(number).forget()
-
-
-@contextlib.contextmanager
-def restarting(twin: MachineTwin) -> Iterator[list[int]]:
-    """Switch on each machine that has reset itself, for a while; the numbers of these machines."""
-    ended, restarted = threading.Event(), list[int]()
-
-    def look() -> None:
-        while not ended.wait(0.5):
-            for number in twin.cluster.numbers:
-                if twin.cluster.machine(number).machine.pid is None:
-                    restarted.append(number)
-                    switch_on(twin.cluster, number)
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield restarted
-    finally:
-        ended.set()
-        thread.join()
 
 
 def assert_no_entry_is_lost(attendant: Attendant) -> None:
@@ -190,30 +163,3 @@ def test_loss_of_a_machine_goes_as_simulated(twin: MachineTwin) -> None:
         assert sum("is down for" in one for one in found) == len(WEB), name
     turned = twin.simulated(option, with_priorities(source, TURNED))
     assert any("comes before" in one for one in differences(turned, real, None))
-
-
-def test_evacuation_of_a_machine_goes_as_simulated(twin: MachineTwin) -> None:
-    option, source = f"evacuate=node{HOME}", twin.source()
-    simulated = twin.simulated(option, source)
-    words = ("gnt-node", "evacuate", "-f", f"node{HOME}")
-    real, slack = twin.compared(simulated, lambda _: twin.cluster.ok(*words, timeout_s=LONG_S))
-    facts = facts_of(real)
-    assert not facts.downtimes
-    assert {facts.homes[name] for name in WEB} == {twin.cluster.node(MIRROR).name}
-    if slack is not None:
-        longer = twin.durations.migration_s + 2 * twin.most_slack_s
-        wrong = replace(twin.durations, migration_s=longer)
-        found = differences(twin.simulated(option, source, wrong), real, twin.most_slack_s)
-        assert sum("works for" in one for one in found) >= len(WEB)
-
-
-def test_rolling_reboot_of_machines_goes_as_simulated(twin: MachineTwin) -> None:
-    names = ",".join(twin.cluster.node(number).name for number in (HOME, MIRROR))
-    simulated = twin.simulated(f"drain={names}@0s/{twin.away_s:.0f}s", twin.source())
-    words = ("gnt-cluster", "rolling-reboot", "--by=powercycle", "-f", f"--nodes={names}")
-    with restarting(twin) as restarted:
-        real, _slack = twin.compared(simulated, lambda _: twin.cluster.ok(*words, timeout_s=LONG_S))
-    assert restarted[-2:] == [HOME, MIRROR]
-    facts = facts_of(real)
-    assert not facts.downtimes
-    assert {facts.homes[name] for name in WEB} == {twin.cluster.node(HOME).name}
