@@ -1,5 +1,5 @@
 /** Editing in place and actions for several objects: preview, effect, a change by somebody else, confirmation, results. */
-import { accessible, check, fits, legible, live, scenario, signIn } from "./page.mjs";
+import { accessible, check, fits, live, scenario, signIn } from "./page.mjs";
 
 const NAME = "shop-1.example.com";
 const field = (page, name) => page.locator(".edit-field").filter({ has: page.locator(`label:text-is("${name}")`) }).locator("input, select");
@@ -16,21 +16,21 @@ const asAnother = (page, method, path, body) => page.evaluate(async ([how, where
 
 const SIZES = [[360, 740], [1280, 900], [2560, 1400]];
 
-async function views(page, picture, name) {
-  for (const [colorScheme, test] of [["light", accessible], ["dark", legible]]) {
+async function pictures(page, folder, name) {
+  for (const colorScheme of ["light", "dark"]) {
     await page.emulateMedia({ colorScheme });
     for (const [width, height] of SIZES) {
       await page.setViewportSize({ width, height });
       await fits(page, `${name}-${width}`);
-      await test(page, `${name}-${width}-${colorScheme}`);
-      await picture(page, `${name}-${width}-${colorScheme}`, { fullPage: name.startsWith("edit") });
+      await accessible(page, `${name}-${width}-${colorScheme}`);
+      await page.screenshot({ path: `${folder}/${name}-${width}-${colorScheme}.png`, fullPage: name.startsWith("edit") });
     }
   }
   await page.emulateMedia({ colorScheme: "light" });
   await page.setViewportSize({ width: 1280, height: 900 });
 }
 
-await scenario(async ({ page, base, picture, context, watch }) => {
+await scenario(async ({ page, base, folder, context, watch }) => {
   await page.emulateMedia({ reducedMotion: "reduce" });
   await signIn(page, base, "admin", "secret");
   await live(page);
@@ -55,7 +55,7 @@ await scenario(async ({ page, base, picture, context, watch }) => {
   check((await page.textContent(".preview")).includes("Nothing restarts"), "the restart is not explained");
   const commands = await page.locator(".preview .command code").allTextContents();
   check(commands[0] === `gnt-instance modify --backend-parameters recovery_priority=70,vcpus=2 --hotplug-if-possible ${NAME}`, `the command is ${commands}`);
-  await views(page, picture, "edit-instance");
+  await pictures(page, folder, "edit-instance");
 
   // Another person changes the same value meanwhile: nothing is overwritten unseen.
   const other = await context.newPage();
@@ -67,7 +67,7 @@ await scenario(async ({ page, base, picture, context, watch }) => {
   const alert = await page.textContent(".preview [role=alert]");
   check(/vcpus.*1 → 3.*You have changed the same value/.test(alert), `the other change is not explained: ${alert}`);
   check(await submit(page).isDisabled(), "the other change can be overwritten unseen");
-  await picture(page, "edit-meanwhile");
+  await page.screenshot({ path: `${folder}/edit-meanwhile.png` });
   await page.getByRole("button", { name: "Continue with the new values" }).click();
   await page.waitForFunction(() => document.querySelector(".changes")?.textContent.includes("3 → 2"));
 
@@ -87,7 +87,7 @@ await scenario(async ({ page, base, picture, context, watch }) => {
   await page.waitForSelector(".preview .problem");
   check((await page.textContent(".preview .problem")).includes("has changed since it was read"), "the refusal is not explained");
   await page.waitForFunction(() => /vcpus.*3 → 4/.test(document.querySelector(".preview .banner[role=alert]")?.textContent ?? ""));
-  await views(page, picture, "edit-refused");
+  await pictures(page, folder, "edit-refused");
   await page.getByRole("button", { name: "Continue with the new values" }).click();
   await page.waitForFunction(() => document.querySelector(".changes")?.textContent.includes("4 → 2"));
   await other.close();
@@ -95,7 +95,7 @@ await scenario(async ({ page, base, picture, context, watch }) => {
   await submit(page).click();
   await badge(page, "done");
   await page.waitForFunction(() => [...document.querySelectorAll(".edit .lines .badge")].every((one) => one.textContent === "done"));
-  await picture(page, "edit-done");
+  await page.screenshot({ path: `${folder}/edit-done.png` });
   await page.locator(".edit").getByRole("button", { name: "Edit again" }).click();
   await page.waitForSelector(".edit-field");
   check(await field(page, "vcpus").inputValue() === "2", "the new value is not shown");
@@ -117,7 +117,7 @@ await scenario(async ({ page, base, picture, context, watch }) => {
     await page.getByLabel("Find a setting").fill(name);
     await field(page, name).first().fill(value);
     await page.waitForSelector('.preview .badge:has-text("The check found no problem")');
-    if (path === "groups/default") await views(page, picture, "edit-group");
+    if (path === "groups/default") await pictures(page, folder, "edit-group");
     await submit(page).click();
     await badge(page, "done");
     await page.locator(".edit").getByRole("button", { name: "Edit again" }).click();
@@ -138,10 +138,10 @@ await scenario(async ({ page, base, picture, context, watch }) => {
   check((await page.textContent("dialog h2")).includes(`${count} instances`), "the confirmation does not say how many");
   check((await page.textContent("dialog .names")).includes(NAME), "the confirmation does not say which");
   await page.locator("dialog input").fill("bulk");
-  await views(page, picture, "bulk-confirm");
+  await pictures(page, folder, "bulk-confirm");
   await page.keyboard.press("Enter");
   await page.waitForFunction((all) => [...document.querySelectorAll("dialog .results .badge")].filter((one) => one.textContent === "done").length === all, count);
-  await views(page, picture, "bulk-results");
+  await pictures(page, folder, "bulk-results");
   await page.locator("dialog").getByRole("button", { name: "Close" }).last().click();
 
   await page.focus(".grid");

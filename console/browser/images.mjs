@@ -5,7 +5,7 @@ import { accessible, check, live, scenario, signIn } from "./page.mjs";
 const UPLOADED = readFileSync(process.argv[4]);
 const FILE = { name: "box.img", mimeType: "application/octet-stream", buffer: UPLOADED };
 
-await scenario(async ({ page, base, picture, context, watch }) => {
+await scenario(async ({ page, base, folder, context, watch }) => {
   await signIn(page, base, "admin", "secret");
   await live(page);
   await page.goto(`${base}/ui/images`);
@@ -15,7 +15,7 @@ await scenario(async ({ page, base, picture, context, watch }) => {
   check((await dialog.getByLabel(/^Name/).inputValue()) === "box", "the name is not that of the file");
   await dialog.getByLabel(/^description/).fill("of a browser");
   await accessible(page, "upload");
-  await picture(page, "upload");
+  await page.screenshot({ path: `${folder}/upload.png` });
 
   // The second piece is cut off: the page waits, says so, and continues by itself.
   let pieces = 0;
@@ -29,7 +29,7 @@ await scenario(async ({ page, base, picture, context, watch }) => {
   await uploads.getByText("does not answer").waitFor();
   check(/\d+\.\d %/.test(await uploads.textContent()), "no percent");
   await accessible(page, "uploads");
-  await picture(page, "uploading");
+  await page.screenshot({ path: `${folder}/uploading.png` });
   await uploads.getByRole("button", { name: "Pause" }).click();
   await uploads.getByText("paused").waitFor();
 
@@ -48,12 +48,12 @@ await scenario(async ({ page, base, picture, context, watch }) => {
   await again.getByLabel(/^File/).setInputFiles(FILE);
   await done;
   await next.locator(".notice.good").waitFor();
-  await picture(next, "images");
+  await next.screenshot({ path: `${folder}/images.png` });
   await next.getByRole("link", { name: "box", exact: true }).click();
   await next.getByText("raw, with holes").waitFor();
   check((await next.textContent(".page")).includes("of a browser"), "the description is missing");
   await accessible(next, "image");
-  await picture(next, "image");
+  await next.screenshot({ path: `${folder}/image.png` });
 
   // An instance of it: the form has the image, and its command too.
   await next.getByRole("link", { name: "Create an instance" }).click();
@@ -64,7 +64,7 @@ await scenario(async ({ page, base, picture, context, watch }) => {
   await next.getByLabel("Start after the creation").uncheck();
   await next.waitForSelector(".chosen a");
   check((await next.textContent(".as-command")).includes("--image box"), "the command has no image");
-  await picture(next, "create-image");
+  await next.screenshot({ path: `${folder}/create-image.png` });
   await next.locator("form").getByRole("button", { name: "Create", exact: true }).click();
   await next.waitForURL(/\/ui\/jobs\/\d+/);
   await next.waitForSelector('.page-head .badge:has-text("done")');
@@ -89,7 +89,7 @@ await scenario(async ({ page, base, picture, context, watch }) => {
   await schedule.getByRole("button", { name: "Pause" }).click();
   await next.locator("dialog footer").getByRole("button", { name: "Pause" }).click();
   await schedule.getByText("paused").waitFor();
-  await picture(next, "schedules", { fullPage: true });
+  await next.screenshot({ path: `${folder}/schedules.png`, fullPage: true });
   await schedule.getByRole("button", { name: "Remove", exact: true }).click();
   await next.locator("dialog footer").getByRole("button", { name: "Remove" }).click();
   await schedule.waitFor({ state: "detached" });

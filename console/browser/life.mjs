@@ -24,7 +24,7 @@ async function typed(page, word) {
 
 const confirm = (page, label) => page.locator("dialog footer").getByRole("button", { name: label, exact: true }).click();
 
-await scenario(async ({ page, base, picture, watch }) => {
+await scenario(async ({ page, base, folder, watch }) => {
   await signIn(page, base, "admin", "secret");
   await live(page);
   await page.goto(`${base}/ui/create`);
@@ -39,7 +39,7 @@ await scenario(async ({ page, base, picture, watch }) => {
   await page.locator(".as-command summary").click();
   check((await page.textContent(".as-command")).includes(`gnt-instance add`), "the command is not shown");
   await accessible(page, "create");
-  await picture(page, "create");
+  await page.screenshot({ path: `${folder}/create.png` });
   await page.locator("form").getByRole("button", { name: "Create", exact: true }).click();
   await page.waitForURL(/\/ui\/jobs\/\d+/);
   await status(page, "done");
@@ -53,7 +53,7 @@ await scenario(async ({ page, base, picture, watch }) => {
   await console_.waitForSelector('.page-head .badge:has-text("connected")');
   await console_.click(".screen");
   await typed(console_, "before");
-  await picture(console_, "console");
+  await console_.screenshot({ path: `${folder}/console.png` });
 
   const before = await page.textContent("dl.facts dd a");
   await act(page, "Migrate");

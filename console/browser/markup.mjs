@@ -35,7 +35,7 @@ async function poison(page) {
 }
 
 /** Open all pages; `isAll`: every text of every answer has the markup. */
-const visit = (isAll) => scenario(async ({ page, base, picture }) => {
+const visit = (isAll) => scenario(async ({ page, base, folder }) => {
   const reports = [];
   await page.addInitScript(() => {
     window.broken = [];
@@ -54,7 +54,7 @@ const visit = (isAll) => scenario(async ({ page, base, picture }) => {
     if (path.startsWith("instances/")) {
       await page.getByRole("button", { name: "Edit", exact: true }).click();
       await page.waitForSelector(".edit-field");
-      await picture(page, "markup-edit", { fullPage: true });
+      await page.screenshot({ path: `${folder}/markup-edit.png`, fullPage: true });
     }
     if (text || (isAll && !["overview", "create", "locks"].includes(name))) {
       await page.waitForFunction((mark) => document.body.textContent.includes(mark) || [...document.querySelectorAll("input")].some((one) => one.value.includes(mark)), MARK);
@@ -65,7 +65,7 @@ const visit = (isAll) => scenario(async ({ page, base, picture }) => {
     }));
     check(found.images === 0 && !found.ran, `${name}: stored markup became elements`);
     reports.push(...found.broken.map((one) => `${name}: ${one}`));
-    await picture(page, `markup-${name}${isAll ? "-all" : ""}`);
+    await page.screenshot({ path: `${folder}/markup-${name}${isAll ? "-all" : ""}.png` });
   }
   check(shown >= 3, "the markup is on no page");
   check(reports.length === 0, `reports of the content security policy:\n${reports.join("\n")}`);

@@ -6,8 +6,6 @@ import { chromium } from "playwright-core";
 const require = createRequire(import.meta.url);
 const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
-/** What another colour scheme can break. */
-const OF_COLOURS = { type: "rule", values: ["color-contrast", "link-in-text-block"] };
 export const FLAGS = [
   "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
@@ -17,33 +15,22 @@ const WAIT_MS = Number(process.env.CONSOLE_WAIT_MS ?? 60_000);
 const NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED";
 const RELOAD_MS = 300;
 const SIGN_INS = 5;
-/** A page whose requests are answered may send others because of the answers: so often none may be open. */
-const [QUIET_TURNS, TURN_MS] = [3, 30];
 
 export function check(condition, text) {
   if (!condition) throw new Error(text);
 }
 
-/**
- * Run a scenario with a new browser; problems of the page fail it, except those that `expected` matches.
- *
- * `person()` is a page of somebody else, who has no session yet. `picture()` makes one only for who wants to see it.
- */
+/** Run a scenario with a new browser; problems of the page fail it, except those that `expected` matches. */
 export async function scenario(run, { expected = /$^/, ...options } = {}) {
   const [base, folder] = process.argv.slice(2);
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: FLAGS });
   const problems = [];
-  const person = async () => {
-    const context = await browser.newContext({ ignoreHTTPSErrors: true, reducedMotion: "reduce", ...options });
+  try {
+    const context = await browser.newContext({ ignoreHTTPSErrors: true, ...options });
     context.setDefaultTimeout(WAIT_MS);
     const page = await context.newPage();
     watch(page, base, problems);
-    return { page, context };
-  };
-  try {
-    const { page, context } = await person();
-    const picture = async (of, name, how = {}) => void (process.env.CONSOLE_PICTURES && (await of.screenshot({ path: `${folder}/${name}.png`, ...how })));
-    await run({ page, context, base, folder, browser, person, picture, watch: (other) => watch(other, base, problems) });
+    await run({ page, context, base, folder, browser, watch: (other) => watch(other, base, problems) });
     const found = problems.filter((one) => !expected.test(one));
     check(found.length === 0, `the page reported:\n${found.join("\n")}`);
   } catch (error) {
@@ -106,34 +93,14 @@ export async function signIn(page, base, name, password) {
   }
 }
 
-/** Wait until the page has been drawn anew, also by what follows its size. */
-export const drawn = (page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
-
-/** Count the requests of a page; the returned function waits until all are answered. */
-export function requestsOf(page) {
-  const open = new Set();
-  page.on("request", (request) => { if (request.resourceType() !== "eventsource") open.add(request); });
-  for (const end of ["requestfinished", "requestfailed"]) page.on(end, (request) => open.delete(request));
-  return async () => {
-    for (let quiet = 0; quiet < QUIET_TURNS; quiet = open.size ? 0 : quiet + 1) {
-      await page.waitForTimeout(TURN_MS);
-    }
-  };
-}
-
 export const live = (page) => page.waitForSelector(".live .badge.good");
 
 /** Fail if the page breaks a rule of WCAG 2.2 AA that a program can check. */
-export const accessible = (page, where) => obeys(page, where, RULES);
-
-/** Fail if a page that is accessible in other colours is not in these. */
-export const legible = (page, where) => obeys(page, where, OF_COLOURS);
-
-async function obeys(page, where, rules) {
+export async function accessible(page, where) {
   // What is scrolled below the bar counts as covered.
   await page.evaluate(() => scrollTo(0, 0));
-  if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(AXE);
-  const found = await page.evaluate((only) => window.axe.run(document, { runOnly: only }), rules);
+  await page.evaluate(AXE);
+  const found = await page.evaluate((rules) => window.axe.run(document, { runOnly: rules }), RULES);
   const lines = found.violations.flatMap((one) => one.nodes.map((node) => `${one.id}: ${node.html.slice(0, 160)} ${node.failureSummary}`));
   check(lines.length === 0, `${where} is not accessible:\n${lines.join("\n")}`);
 }

@@ -3,7 +3,7 @@ import { accessible, check, live, scenario, signIn } from "./page.mjs";
 
 const NAME = "whatif1.example.com";
 
-await scenario(async ({ page, base, picture }) => {
+await scenario(async ({ page, base, folder }) => {
   await signIn(page, base, "viewer", "look");
   await live(page);
   const node = await page.evaluate(async (name) => (await (await fetch(`/2/instances/${name}`)).json()).pnode, NAME);
@@ -34,7 +34,7 @@ await scenario(async ({ page, base, picture }) => {
   await page.waitForSelector(`.tile.off[title="${node}"]`);
   await page.waitForSelector(".squares .bad");
   check((await page.textContent("section:has(.replay)")).includes(node), "the words do not name the node");
-  await picture(page, "lost", { fullPage: true });
+  await page.screenshot({ path: `${folder}/lost.png`, fullPage: true });
   await page.getByRole("button", { name: "Play" }).click();
   await page.waitForFunction(([from, to]) => { const at = Number(document.querySelector(".replay input").value); return at > from && at <= to; }, [first + 10, last]);
   await slider.fill(String(last));
@@ -44,7 +44,7 @@ await scenario(async ({ page, base, picture }) => {
   const [report] = await Promise.all([page.waitForEvent("popup"), page.getByRole("link", { name: "Whole report" }).click()]);
   await report.waitForSelector("h1");
   check((await report.locator("svg").count()) > 0, "the report has no picture");
-  await picture(report, "report", { fullPage: true });
+  await report.screenshot({ path: `${folder}/report.png`, fullPage: true });
   await report.close();
   await page.getByRole("button", { name: "Remove", exact: true }).click();
   await page.getByText("No simulation yet").waitFor();
