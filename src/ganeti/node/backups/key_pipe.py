@@ -5,11 +5,14 @@ copy of the disk have none. The environment has only the number of the descripto
 """
 
 import os
+from typing import TYPE_CHECKING
 
 from ganeti.base.errors import HostError
 from ganeti.model import wire
 from ganeti.protocols.backup_encryption import BackupKeyring
-from ganeti.rpc.procedures.backup_keys import BackupKeys
+
+if TYPE_CHECKING:  # most programs get no keys, and the import takes a third of their start
+    from ganeti.rpc.procedures.backup_keys import BackupKeys
 
 VARIABLE = "GANETI_KEY_PIPE"
 LIMIT = 32 << 10
@@ -17,7 +20,7 @@ LIMIT = 32 << 10
 _received: list[BackupKeyring] = []
 
 
-def packed(keys: BackupKeys) -> bytes:
+def packed(keys: "BackupKeys") -> bytes:
     """Return the content of the pipe; nothing without keys."""
     return wire.encode(keys) if keys.keys or keys.is_required else b""
 
@@ -37,4 +40,6 @@ def _read() -> BackupKeyring:
         content = pipe.read(LIMIT)
     if not content:
         raise HostError("the keys of the backups were already read by another process")
+    from ganeti.rpc.procedures.backup_keys import BackupKeys  # noqa: PLC0415 - slow to import
+
     return wire.decode(content, BackupKeys, what="the keys of the backups").keyring

@@ -17,8 +17,6 @@ from typing import Protocol
 
 from ganeti.base.errors import HostError
 from ganeti.base.files import sync_directory, zero
-from ganeti.node.backups.ends import ImageSink, open_changes, open_point
-from ganeti.node.backups.key_pipe import received_keys
 from ganeti.node.carrier.buffers import fill, widen, writer
 from ganeti.node.carrier.frames import CHUNK, Piece, Pieces, as_data, buffers, split_zeros
 from ganeti.node.carrier.order import EndOrder
@@ -75,10 +73,15 @@ def open_source(end: EndOrder, size: int, environment: Mapping[str, str]) -> Ite
             yield _ScriptSource(process)
         return
     if end.point is not None:
+        from ganeti.node.backups.ends import open_point  # noqa: PLC0415 - slow to import
+        from ganeti.node.backups.key_pipe import received_keys  # noqa: PLC0415 - slow to import
+
         with open_point(end.point, size, received_keys()) as point:
             yield point
         return
     if end.changes is not None:
+        from ganeti.node.backups.ends import open_changes  # noqa: PLC0415 - slow to import
+
         with open_changes(end.changes, end.path, size) as changes:
             yield changes
         return
@@ -99,6 +102,9 @@ def open_sink(end: EndOrder, environment: Mapping[str, str]) -> Iterator[Sink]:
             yield _ScriptSink(process)
         return
     if end.image is not None:
+        from ganeti.node.backups.ends import ImageSink  # noqa: PLC0415 - slow to import
+        from ganeti.node.backups.key_pipe import received_keys  # noqa: PLC0415 - slow to import
+
         image = ImageSink(end.image, received_keys())
         try:
             yield image
