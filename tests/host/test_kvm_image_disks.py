@@ -37,7 +37,7 @@ def image_disk(node: Node, name: str, size: int) -> tuple[DiskSpec, FileDisk]:
         index=1,
         size=size,
         template="file",
-        logical_id=("loop", f"/files/web1/{name}"),
+        logical_id=("loop", f"/files/web1/{name}", "qcow2"),
         params={"format": "qcow2"},
     )
     (node.paths.root / "files").mkdir(exist_ok=True)

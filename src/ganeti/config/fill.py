@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.config.view import View
-from ganeti.model.disk_templates import DISK_TEMPLATES, RAW, TEMPLATES
+from ganeti.model.disk_templates import DISK_TEMPLATES, RAW, TEMPLATES, disk_format
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
 from ganeti.model.instance_spec import (
     DiskPeer,
@@ -218,7 +218,7 @@ def _layer_spec(
         index=index,
         size=layer.size,
         template=layer.template,
-        logical_id=layer.logical_id,
+        logical_id=_named_with_format(layer),
         part=layer.parts.get(node, ()),
         peers=tuple(
             DiskPeer(name=peer.name, address=peer.secondary_ip, part=part, offline=peer.offline)
@@ -238,6 +238,15 @@ def _layer_spec(
         wipe=snapshot.cluster.prealloc_wipe_disks,
         exclusive=_has_own_devices(snapshot, node, layer),
     )
+
+
+def _named_with_format(disk: Disk) -> tuple[str | int, ...]:
+    """Return the name of a disk for a node: an image's also has its format.
+
+    A node of a version without formats refuses such a name. It would take the image for the data of the disk otherwise.
+    """
+    form = disk_format(disk.template, disk.params)
+    return disk.logical_id if form == RAW else (*disk.logical_id, form)
 
 
 def _has_own_devices(snapshot: View, node: NodeUuid, layer: Disk) -> bool:

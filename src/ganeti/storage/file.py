@@ -58,22 +58,23 @@ class FileDisk(BlockDevice):
         clone: Clone = clone,
         run: Run = run,
     ) -> None:
-        wanted = self.template.disk_id.driver
-        match disk.logical_id:
-            case (str(driver), str(path)) if driver == wanted:
-                self._name = path
-            case _:
-                raise StorageError(
-                    f"disk {disk.index} ({disk.uuid}): {disk.logical_id!r:.200} is not"
-                    f" ({wanted!r}, path), which template {self.template.name} needs"
-                )
-        self._paths, self._disk, self._preallocate, self._run = paths, disk, preallocate, run
         self._format = disk_format(disk.template, disk.params)
         if self._format not in DISK_FORMATS:
             raise StorageError(
                 f"disk {disk.index} ({disk.uuid}): this node does not know the format"
                 f" {self._format!r:.40}; known: {', '.join(DISK_FORMATS)}"
             )
+        wanted, form = self.template.disk_id.driver, [] if self._format == RAW else [self._format]
+        match disk.logical_id:
+            case (str(driver), str(path), *named) if (driver, named) == (wanted, form):
+                self._name = path
+            case _:
+                needed = ", ".join((repr(wanted), "path", *map(repr, form)))
+                raise StorageError(
+                    f"disk {disk.index} ({disk.uuid}): {disk.logical_id!r:.200} is not"
+                    f" ({needed}), which template {self.template.name} needs"
+                )
+        self._paths, self._disk, self._preallocate, self._run = paths, disk, preallocate, run
         self._is_image = self._format != RAW
         self.snapshots = FileSnapshots(
             disk.uuid,

@@ -13,9 +13,8 @@ from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.storage.file import MIB, FileDisk
 from ganeti.storage.shared_file import SharedFileDisk
+from tests.unit.storage.conftest import PATH, ROOT
 
-ROOT = "/srv/ganeti/file-storage"
-PATH = f"{ROOT}/web1/disk0"
 SPEC = DiskSpec(
     uuid="11111111-0000-4000-8000-000000000000",
     index=0,
@@ -24,21 +23,6 @@ SPEC = DiskSpec(
     logical_id=("loop", PATH),
 )
 OTHER = msgspec.structs.replace(SPEC, uuid="22222222-0000-4000-8000-000000000000")
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> Paths:
-    paths = Paths(tmp_path)
-    paths.etc.mkdir(parents=True)
-    paths.file_storage_paths.write_text(f"{ROOT}\n")
-    paths.below(ROOT).mkdir(parents=True)
-    return paths
-
-
-@pytest.fixture
-def where(paths: Paths) -> Path:
-    """The file of the disk on this node."""
-    return paths.below(PATH)
 
 
 @pytest.fixture

@@ -18,33 +18,18 @@ from ganeti.model.names import DiskRole
 from ganeti.protocols.qcow2 import CLUSTER
 from ganeti.storage.file import MIB, FileDisk
 from ganeti.storage.image_files import empty_image
+from tests.unit.storage.conftest import PATH
 
 pytestmark = pytest.mark.requirement("G12")
 
-ROOT = "/srv/ganeti/file-storage"
-PATH = f"{ROOT}/web1/disk0"
 SPEC = DiskSpec(
     uuid="11111111-0000-4000-8000-000000000000",
     index=0,
     size=3,
     template="file",
-    logical_id=("loop", PATH),
+    logical_id=("loop", PATH, "qcow2"),
     params={"format": "qcow2"},
 )
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> Paths:
-    paths = Paths(tmp_path)
-    paths.etc.mkdir(parents=True)
-    paths.file_storage_paths.write_text(f"{ROOT}\n")
-    paths.below(ROOT).mkdir(parents=True)
-    return paths
-
-
-@pytest.fixture
-def where(paths: Paths) -> Path:
-    return paths.below(PATH)
 
 
 def ran(*words: str | Path, cwd: Path | None = None) -> None:
@@ -96,6 +81,16 @@ async def test_bytes_of_an_image_are_refused(paths: Paths) -> None:
 def test_unknown_format_is_refused(paths: Paths) -> None:
     with pytest.raises(StorageError, match="does not know the format 'vmdk'; known: raw, qcow2"):
         FileDisk(paths, replace(SPEC, params={"format": "vmdk"}))
+
+
+@pytest.mark.parametrize(
+    ("form", "logical_id"), [("qcow2", ("loop", PATH)), ("raw", ("loop", PATH, "qcow2"))]
+)
+def test_name_without_the_format_of_the_disk_is_refused(
+    paths: Paths, form: str, logical_id: tuple[str, ...]
+) -> None:
+    with pytest.raises(StorageError, match="which template file needs"):
+        FileDisk(paths, replace(SPEC, logical_id=logical_id, params={"format": form}))
 
 
 async def test_growth_keeps_the_data_and_is_idempotent(paths: Paths, where: Path) -> None:
@@ -184,7 +179,7 @@ async def test_image_that_names_another_file_is_refused_before_qemu_opens_it(
 
 
 async def test_raw_data_in_place_of_an_image_is_refused(paths: Paths, where: Path) -> None:
-    raw = FileDisk(paths, replace(SPEC, params={}))
+    raw = FileDisk(paths, replace(SPEC, logical_id=("loop", PATH), params={}))
     await raw.create(3)
     with pytest.raises(StorageError, match="no header of qcow2"):
         await FileDisk(paths, SPEC).open(DiskRole.PRIMARY)
@@ -193,7 +188,7 @@ async def test_raw_data_in_place_of_an_image_is_refused(paths: Paths, where: Pat
 async def test_header_that_a_guest_writes_into_a_raw_disk_changes_nothing(
     paths: Paths, where: Path
 ) -> None:
-    disk = FileDisk(paths, replace(SPEC, params={"format": "raw"}))
+    disk = FileDisk(paths, replace(SPEC, logical_id=("loop", PATH), params={"format": "raw"}))
     await disk.create(3)
     with where.open("r+b") as file:
         file.write(empty_image(9 * MIB)[0])

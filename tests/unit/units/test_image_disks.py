@@ -47,6 +47,10 @@ async def test_disk_records_its_format_and_keeps_it(master: Master) -> None:
     raw = {"size": 64, "format": "raw"}
     succeeded(await master.run(modify(disks=[["add", -1, raw]])))
     assert formats(master) == ["qcow2", "raw", "qcow2", "raw"]
+    named = [
+        one.logical_id[2:] for one in instance_spec(master.snapshot, master.instance(NAME)).disks
+    ]
+    assert named == [("qcow2",), (), ("qcow2",), ()]  # what a node without formats refuses
     older = master.instance(NAME)
     older = replace(older, disks=tuple(replace(one, params={}) for one in older.disks))
     spec = instance_spec(master.snapshot, older)
