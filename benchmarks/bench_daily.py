@@ -38,6 +38,7 @@ from ganeti.vcluster.layout import VirtualCluster
 
 MIB, PART = 1024 * 1024, 16
 NAME, CLONE = "source.example.com", "clone.example.com"
+WRITE_LIMIT_S = 60.0
 BLOCK, SYSTEM_MIB, WRITES, WRITES_AT_ONCE = 64 * 1024, 64, 200, 20
 _OPS = re.compile(r"and (\S+) ops/sec")
 _PAUSED = re.compile(r"was paused for (\d+) ms")
@@ -199,8 +200,9 @@ class LiveMoves:
             ask = Monitor(self._files.people_monitor)
             before = len(self._told(begin))
             await ask("human-monitor-command", {"command-line": words})
-            while len(self._told(begin)) == before:  # noqa: ASYNC110 - QEMU tells it in a file
-                await asyncio.sleep(0.0005)
+            async with asyncio.timeout(WRITE_LIMIT_S):
+                while len(self._told(begin)) == before:  # noqa: ASYNC110 - QEMU tells it in a file
+                    await asyncio.sleep(0.0005)
         return self._told(begin)
 
     def _told(self, begin: int) -> list[float]:

@@ -67,20 +67,26 @@ def other_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Othe
     loop.close()
 
 
-def pumped(connection: socket.socket, typed: bytes, *, escape: int | None = None) -> bytes:
-    """Type into a console; return what the screen shows."""
+def pumped(
+    connection: socket.socket, typed: bytes, shows: int = 0, *, escape: int | None = None
+) -> bytes:
+    """Type into a console until the screen shows so many bytes; return what it shows."""
     source, keyboard = os.pipe()
     screen, sink = os.pipe()
     shown = bytearray()
+    typing_end = os.fdopen(keyboard, "wb", buffering=0)
 
     def read() -> None:
         while data := os.read(screen, 65536):
             shown.extend(data)
+            if len(shown) >= shows:
+                typing_end.close()
 
     reader = threading.Thread(target=read)
     reader.start()
-    os.write(keyboard, typed)
-    os.close(keyboard)
+    typing_end.write(typed)
+    if not shows:
+        typing_end.close()
     with connection:
         console.pump(connection, source, sink, escape=escape)
     for one in (source, sink):
@@ -92,13 +98,13 @@ def pumped(connection: socket.socket, typed: bytes, *, escape: int | None = None
 
 def test_guest_of_another_node_is_typed_to_and_shown(other_node: OtherNode) -> None:
     connection = remote_console.connect("web1", "serial")
-    assert pumped(connection, b"root\n") == b"login: ROOT\n"
+    assert pumped(connection, b"root\n", 12) == b"login: ROOT\n"
     assert other_node.guest.connections == 1
 
 
 def test_nothing_of_a_long_output_stays_behind(other_node: OtherNode) -> None:
     connection = remote_console.connect("web1", "serial")
-    assert pumped(connection, b"x" * 50_000) == b"login: " + b"X" * 50_000
+    assert pumped(connection, b"x" * 50_000, 50_007) == b"login: " + b"X" * 50_000
 
 
 def test_console_ends_with_its_guest_and_with_the_escape(other_node: OtherNode) -> None:
@@ -118,6 +124,16 @@ def test_log_of_a_console_comes_from_its_node(
     assert capfdbinary.readouterr().out == log
 
 
+def test_log_that_does_not_end_is_given_up(
+    other_node: OtherNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = remote_console.connect("web1", "serial")  # it stays open
+    monkeypatch.setattr(remote_console, "connect", lambda *_: connection)
+    monkeypatch.setattr(remote_console, "LOG_S", 0.1)
+    with pytest.raises(ExecError, match=r"did not arrive whole \(.*timed out\); run the command"):
+        remote_console.read_log("web1")
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -135,4 +151,4 @@ def test_endpoint_that_is_not_the_nodes_gets_no_secret(
 
 
 def test_command_needs_no_ssh_to_the_other_node(other_node: OtherNode) -> None:
-    assert pumped(console._connected("web1", "/no/such/socket"), b"hi\n") == b"login: HI\n"
+    assert pumped(console._connected("web1", "/no/such/socket"), b"hi\n", 10) == b"login: HI\n"

@@ -131,10 +131,9 @@ def _show_log(name: str, found: dict[str, Any] | None, log: str | None) -> int:
         return _show_bytes(path.read_bytes())
     if (found or {}).get("host", hostname()) == hostname():
         raise ExecError(f"the log of the console of instance {name} does not exist: {log}")
-    from ganeti.cli.gnt_instance.remote_console import connect
+    from ganeti.cli.gnt_instance.remote_console import read_log
 
-    with connect(name, "log") as connection, connection.makefile("rb") as file:
-        return _show_bytes(file.read())
+    return _show_bytes(read_log(name))
 
 
 def _show_bytes(content: bytes) -> int:

@@ -12,6 +12,8 @@ from ganeti.base.errors import ExecError
 from ganeti.clients.luxi import LuxiClient
 
 CONNECT_S = 10.0
+LOG_S = 60.0
+"""Time without a byte after which the reading of a log ends."""
 
 
 class _Console(ssl.SSLSocket):
@@ -22,6 +24,19 @@ class _Console(ssl.SSLSocket):
             return super().recv(buflen, flags)
         except ssl.SSLWantReadError as err:
             raise BlockingIOError from err
+
+
+def read_log(instance: str) -> bytes:
+    """Return what the serial console has said; ExecError, and what the master says."""
+    with connect(instance, "log") as connection:
+        connection.settimeout(LOG_S)
+        try:
+            with connection.makefile("rb") as file:
+                return file.read()
+        except OSError as err:
+            raise ExecError(
+                f"the log of the console of {instance} did not arrive whole ({err}); run the command again"
+            ) from err
 
 
 def connect(instance: str, kind: str) -> socket.socket:
