@@ -5,7 +5,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import secrets
 import stat
 import struct
 from collections.abc import Iterator
@@ -42,7 +41,7 @@ class AtomicFile:
 
     def __init__(self, path: Path, *, mode: int = 0o600) -> None:
         self._path = path
-        self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        self._temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor: int | None = os.open(self._temporary, flags, mode)
         try:

@@ -7,13 +7,18 @@
 """
 
 import hashlib
-import ssl
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ganeti.base.tls import fingerprint_of_der
+from ganeti.base.deferred import Deferred
 from ganeti.node.carrier.greeting import DUMP
+
+if TYPE_CHECKING:
+    from ganeti.base import tls
+else:
+    tls = Deferred("ganeti.base.tls")
 
 FILE = "stream.order"
 
@@ -126,7 +131,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
         """Return the fingerprint of the only accepted certificate."""
         if self.fingerprint:
             return self.fingerprint
-        return fingerprint_of_der(ssl.PEM_cert_to_DER_cert(self.peer.read_text("ascii")))
+        return tls.fingerprint(self.peer.read_bytes())
 
 
 def order_file(directory: Path, token: str, role: str) -> Path:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from ganeti.node.carrier import program
+from ganeti.node.backups import throttle
+from ganeti.node.carrier.flow import BURST_S, paced
 from ganeti.node.carrier.frames import Pieces
-from ganeti.node.carrier.program import BURST_S, main, paced
+from ganeti.node.carrier.program import main
 
 MIB = 1024 * 1024
 
@@ -47,7 +48,7 @@ def test_only_programs_of_backups_step_back_behind_guests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: dict[str, Any], *, steps_back: bool
 ) -> None:
     called = list[None]()
-    monkeypatch.setattr(program, "step_back", lambda: called.append(None))
+    monkeypatch.setattr(throttle, "step_back", lambda: called.append(None))
     file = str(tmp_path / "none")
     status, _ = carried_out(
         tmp_path, size=MIB, **({"source": {"path": file}, "sink": {"path": file}} | end)

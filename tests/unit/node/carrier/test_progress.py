@@ -8,8 +8,8 @@ import pytest
 
 from ganeti.model.progress import Progress
 from ganeti.node.carrier.ends import HOLE_PIECE, open_source
+from ganeti.node.carrier.flow import Count
 from ganeti.node.carrier.order import EndOrder, StreamOrder
-from ganeti.node.carrier.program import Count
 from ganeti.node.carrier.progress import ProgressFile, read_progress
 from ganeti.rpc.calls import Call
 from ganeti.rpc.meters import Meters, follow, report
