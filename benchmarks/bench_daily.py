@@ -39,7 +39,7 @@ from ganeti.vcluster.layout import VirtualCluster
 MIB, PART = 1024 * 1024, 16
 NAME, CLONE = "source.example.com", "clone.example.com"
 WRITE_LIMIT_S = 60.0
-BLOCK, SYSTEM_MIB, WRITES, WRITES_AT_ONCE = 64 * 1024, 64, 200, 20
+BLOCK, SYSTEM_MIB, WRITES, WRITES_AT_ONCE = 64 * 1024, 64, 800, 20
 _OPS = re.compile(r"and (\S+) ops/sec")
 _PAUSED = re.compile(r"was paused for (\d+) ms")
 NODE1, NODE2 = "node1.vcluster.test", "node2.vcluster.test"
@@ -211,14 +211,15 @@ class LiveMoves:
         return [1 / float(ops) for ops in _OPS.findall(said)]
 
     async def latencies(self) -> tuple[float, float]:
-        """Return the mean seconds of a write, alone and during a move."""
-        await self.write(WRITES)
+        """Return the mean seconds of a write, alone (before and after) and during a move."""
+        await self.write(WRITES_AT_ONCE)
         alone = await self.write(WRITES)
         moving = asyncio.create_task(asyncio.to_thread(self.move))
         meanwhile = list[float]()
         while not moving.done():
             meanwhile += await self.write(WRITES_AT_ONCE)
         await moving
+        alone += await self.write(WRITES)
         return statistics.mean(alone), statistics.mean(meanwhile)
 
 

@@ -1,7 +1,7 @@
 """How fast the disks of a running guest are copied: slower while the guest uses them.
 
 A guest's write waits for the copies of data that keep the processors and the disk busy. So while the guest uses its
-disks, the copy gets a quarter of the speed that it has alone. A copy must also come to its end: once all data was
+disks, the copy gets an eighth of the speed that it has alone. A copy must also come to its end: once all data was
 copied and only the latest writes are missing, it is not slowed down any more, and never below 32 MiB/s.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 LEAST_MIB_S = 32
-SHARE = 4
+SHARE = 8
 USES_PER_S, WINDOW_S = 30, 0.25
 """A guest that makes so many requests a second, over such a time, uses its disks. Every idle system writes now and then."""
 _MIB = 1024 * 1024

@@ -11,11 +11,11 @@ BUSY = 100
 """Requests a second of a guest that uses its disks."""
 
 
-def test_copy_is_slowed_down_to_a_quarter_while_the_guest_uses_its_disks() -> None:
+def test_copy_is_slowed_down_to_an_eighth_while_the_guest_uses_its_disks() -> None:
     pace = Pace(0, 10_000 * MIB)
     assert not pace.changed(1.0, 0, 0)
     assert pace.changed(2.0, 800 * MIB, BUSY)
-    assert pace.speed == 200
+    assert pace.speed == 100
     assert not pace.changed(3.0, 1000 * MIB, 2 * BUSY)
     assert pace.changed(4.0, 1200 * MIB, 2 * BUSY + 5)
     assert pace.speed == 0
@@ -32,7 +32,7 @@ def test_slow_copy_is_not_taken_for_the_full_speed() -> None:
     pace = Pace(0, 10_000 * MIB)
     for second, done in enumerate((0, 800, 840, 880)):
         pace.changed(float(second), done * MIB, second * BUSY)
-    assert pace.speed == 200
+    assert pace.speed == 100
 
 
 def test_first_pass_alone_is_slowed_down() -> None:
@@ -57,7 +57,7 @@ def test_copies_side_by_side_share_the_speed() -> None:
     pace = Pace(0, 10_000 * MIB, copies=2)
     pace.changed(1.0, 0, 0)
     pace.changed(2.0, 800 * MIB, BUSY)
-    assert pace.speed == 100
+    assert pace.speed == 50
 
 
 def test_requests_of_the_moved_disks_count() -> None:
