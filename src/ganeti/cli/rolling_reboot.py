@@ -13,7 +13,7 @@ from ganeti.base.terminal import say
 from ganeti.cli.command import DEBUG, REASON, CommandTable, option
 from ganeti.cli.confirmation import confirm
 from ganeti.cli.errors import JobFailed
-from ganeti.cli.jobs import run_job, submit, with_job_options
+from ganeti.cli.jobs import run_job, run_jobs, submit, with_job_options
 from ganeti.cli.node_maintenance import begin, end
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import DRY_RUN, FORCE, PRIORITY, VERBOSE
@@ -57,8 +57,8 @@ def rolling_reboot(args: argparse.Namespace) -> int:
     """Restart nodes one after the other, each empty and in maintenance meanwhile.
 
     For each node: put it into maintenance (see gnt-node maintenance), restart it, wait until it answers with another
-    boot id, check that verify finds no new error of the node, and end the maintenance with the return of its
-    instances. The command shows its plan first and stops at the first problem. It then prints the command that
+    boot id, reopen the copies of disks on it, check that verify finds no new error of the node, and end the
+    maintenance with the return of its instances. The command shows its plan first and stops at the first problem. It then prints the command that
     continues with this node and those that are left; so does an interruption by Control-C.
 
     Default: all online nodes except the master. To restart the master's node, first let another node become the
@@ -135,6 +135,7 @@ def _restart(client: LuxiClient, target: _Target, args: argparse.Namespace) -> N
         raise JobFailed(f"node {target.name} does not answer; start its host first")
     _reboot(client, target.name, args)
     _wait_for_boot(client, target.name, before, args.boot_timeout)
+    _reopen_copies(client, target.name, args)
     _check(client, target, known, args)
     end(client, END.opcode(args, node_name=target.name, failback=True), args)
 
@@ -177,6 +178,23 @@ def _wait_for_boot(client: LuxiClient, name: str, before: str, limit_s: float) -
                 f"{name} has not restarted within {limit_s:g} seconds; look at its console"
             )
         time.sleep(ASK_EVERY_S)
+
+
+def _reopen_copies(client: LuxiClient, name: str, args: argparse.Namespace) -> None:
+    """Let the copies of disks on a restarted node be written again; the watcher may take minutes to do that.
+
+    The check afterwards finds a copy that stays closed.
+    """
+    from ganeti.model.opcodes.instance_changes import OpInstanceActivateDisks
+
+    [[instances]] = client.rows("Nodes", [name], ["sinst_list"])
+    jobs = [
+        (one, OpInstanceActivateDisks(instance_name=one, if_wanted=True))
+        for one in sorted(instances)
+    ]
+    if jobs:
+        say(f"Reopening the copies of the disks of {len(jobs)} instances on {name}", flush=True)
+        run_jobs(client, jobs, args)
 
 
 def _errors(client: LuxiClient, target: _Target, args: argparse.Namespace) -> set[str]:

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, GanetiError, NotMaster
+from ganeti.config.resolve import resolve_node
 from ganeti.jobs.view import JobView
 from ganeti.model.names import AdminState, JobStatus
 from ganeti.model.objects import Instance, Node, NodeUuid
@@ -14,6 +15,7 @@ from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.instance import OpInstanceCreate
+from ganeti.model.opcodes.instance_changes import OpInstanceActivateDisks
 from ganeti.model.opcodes.maintenance import OpNodeMaintenanceBegin, OpNodeMaintenanceEnd
 from ganeti.model.opcodes.moving import OpNodeEvacuate
 from ganeti.model.opcodes.node import OpNodeSetParams
@@ -239,8 +241,20 @@ class _Course:
             self._cluster.nodes[name].lose_power("it is rebooted")
             await self._cluster.run_for(drain.away_s)
             self._cluster.nodes[name].get_power()
+            await self._reopen_copies(name)
             if not await self._completed(OpNodeMaintenanceEnd(node_name=name, failback=True)):
                 return
+
+    async def _reopen_copies(self, name: str) -> None:
+        """Let the copies of disks on a restarted node be written again."""
+        snapshot = self._master().config.snapshot
+        node = resolve_node(snapshot, name)
+        ops = (
+            OpInstanceActivateDisks(instance_name=one.name, if_wanted=True)
+            for one in sorted(snapshot.instances.values(), key=lambda one: one.name)
+            if node.uuid in one.secondary_nodes
+        )
+        await asyncio.gather(*(self._job(op) for op in ops))
 
     async def _evacuate(self, evacuate: Evacuate) -> None:
         """Empty one node after the other as `gnt-node evacuate` does."""

@@ -19,6 +19,7 @@ class Nodes:
     def __init__(self, master: FakeMaster) -> None:
         self.master = master
         self.asked = 0
+        self.copies: dict[str, list[str]] = {}
         self.finding = ""
         self.fails = ""
         self.submitted: list[dict[str, Any]] = []
@@ -33,6 +34,8 @@ class Nodes:
         if fields == ["bootid"]:
             self.asked += 1
             return [[f"boot-{self.asked}"]]
+        if fields == ["sinst_list"]:
+            return [[self.copies.get(names[0], [])]]
         rows = {
             "node1": ["node1", "default", True, False, ["web1"]],
             "node2": ["node2", "default", False, False, ["web2", "web3"]],
@@ -91,6 +94,30 @@ def test_nodes_are_restarted_one_after_the_other(nodes: Nodes, run: Run) -> None
     assert "Running /bin/true node2" in out
     assert "Node 2 of 2: node3, about 0 minutes left" in out
     assert "All 2 nodes have been restarted." in out
+
+
+def test_copies_of_disks_on_a_restarted_node_are_reopened_before_the_check(
+    nodes: Nodes, run: Run
+) -> None:
+    nodes.copies = {"node3": ["web5", "web4"]}
+    many: list[list[dict[str, Any]]] = []
+
+    def submit_many(jobs: list[list[dict[str, Any]]], _key: str) -> list[list[Any]]:
+        many.extend(jobs)
+        nodes.submitted += [op for ops in jobs for op in ops]
+        return [[True, 7] for _ in jobs]
+
+    nodes.master.replies["SubmitManyJobs"] = submit_many
+    nodes.master.replies["QueryJobs"] = lambda ids, fields: nodes.jobs(ids, fields) * len(ids)
+    code, out, _err = run(table, "rolling-reboot", "-f", "--groups=other", *WAYS)
+    assert code == 0
+    reopen = "INSTANCE_ACTIVATE_DISKS"
+    assert nodes.ids() == [*STEPS[:2], reopen, reopen, *STEPS[2:]]
+    assert [(op["instance_name"], op["if_wanted"]) for [op] in many] == [
+        ("web4", True),
+        ("web5", True),
+    ]
+    assert "Reopening the copies of the disks of 2 instances on node3" in out
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,8 @@ def test_mirrored_disks_follow_evacuations_and_new_instances() -> None:
         one for one in history.after if isinstance(one, Instance) and one.name == "new1.example.com"
     ]
     assert [len(one.all_nodes) for one in made] == [2]
+    kinds = [job.ops[0].kind for job in history.jobs]
+    assert kinds[kinds.index("NODE_MAINTENANCE_END") - 1] == "INSTANCE_ACTIVATE_DISKS"
 
 
 def test_htools_file_is_simulated_with_its_own_sizes() -> None:

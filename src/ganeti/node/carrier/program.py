@@ -65,4 +65,6 @@ def _makes_backup(order: StreamOrder) -> bool:
 if __name__ == "__main__":
     status = main(sys.argv[1:])
     sys.stderr.flush()
-    os._exit(status)  # All is synced, and taking the interpreter apart takes longer than a small copy.
+    os._exit(
+        status
+    )  # All is synced, and taking the interpreter apart takes longer than a small copy.
