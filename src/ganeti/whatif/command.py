@@ -55,6 +55,7 @@ _WHEN = "[@AT[/FOR]]"
     _step("--fail-switch", f"TAG{_WHEN}", "cut the network of all nodes with this tag; their guests continue to run"),
     _step("--drain", f"NODE,...|all{_WHEN}", "rolling upgrade: empty, reboot and refill one node after the other; FOR is the time of a reboot"),
     _step("--evacuate", "NODE,...[@AT]", "move all instances and disks off nodes, as 'gnt-node evacuate' does"),
+    _step("--evacuate-primaries", "NODE,...[@AT]", "move the instances off nodes that run there, as 'gnt-node evacuate --primary-only' does"),
     _step("--add-nodes", "N[@AT]", "add nodes of the size of the largest node"),
     _step("--create", "N[:SPEC][@RATE][@AT]", "create instances of SPEC (MEMORY,DISK,VCPUS[,TEMPLATE]), for example 20:2g,10g,1,drbd@60/h"),
     _step("--set", "NAME=VALUE,...[@AT]", "change policies: recovery, vcpu-ratio, spindle-ratio, n+1 (yes or no), fence-methods"),

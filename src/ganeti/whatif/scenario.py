@@ -18,6 +18,7 @@ from ganeti.base.suggestions import did_you_mean
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Node, NodeGroup
 from ganeti.model.recovery import Recovery
+from ganeti.protocols.iallocator_requests import ALL_ROLES, PRIMARY_ONLY
 from ganeti.whatif.source import Source
 
 DAY_S = 86400.0
@@ -89,6 +90,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     fail_switch: str | None = None
     drain: Names | None = None
     evacuate: Names | None = None
+    evacuate_primaries: Names | None = None
     add_nodes: int | None = None
     create: Created | None = None
     set: Change | None = None
@@ -104,8 +106,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return given[0]
 
 
-ACTIONS = ("fail-node", "fail-rack", "fail-group", "fail-switch", "drain", "evacuate", "add-nodes",
-           "create", "set", "random")  # fmt: skip
+ACTIONS = ("fail-node", "fail-rack", "fail-group", "fail-switch", "drain", "evacuate",
+           "evacuate-primaries", "add-nodes", "create", "set", "random")  # fmt: skip
 _LASTING = ("fail-node", "fail-rack", "fail-group", "fail-switch", "drain")
 """Actions that accept `for`."""
 
@@ -155,9 +157,10 @@ class Drain:
 
 @dataclass(frozen=True)
 class Evacuate:
-    """All instances and disks leave nodes, which stay in service."""
+    """Instances leave nodes, which stay in service."""
 
     nodes: tuple[str, ...]
+    mode: str = ALL_ROLES
 
 
 @dataclass(frozen=True)
@@ -250,14 +253,10 @@ class _Planner:
             if lasting is not None:
                 yield at + lasting, NodesReturn(nodes)
         elif step.drain is not None:
-            nodes = (
-                tuple(one.name for one in self._online)
-                if step.drain == ALL
-                else self._named(step.drain)
-            )
+            nodes = self._drained(step.drain)
             yield at, Drain(nodes, DEFAULT_REBOOT_S if lasting is None else lasting)
-        elif step.evacuate is not None:
-            yield at, Evacuate(self._named(step.evacuate))
+        elif name in ("evacuate", "evacuate-primaries"):
+            yield at, self._evacuation(step)
         elif step.add_nodes is not None:
             yield at, self._added(step.add_nodes)
         elif step.create is not None:
@@ -293,6 +292,15 @@ class _Planner:
                 name,
             )
         return tuple(one.name for one in self._online if tag in one.tags)
+
+    def _evacuation(self, step: Step) -> Evacuate:
+        if step.evacuate_primaries is not None:
+            return Evacuate(self._named(step.evacuate_primaries), PRIMARY_ONLY)
+        return Evacuate(self._named(step.evacuate or []))
+
+    def _drained(self, given: Names) -> tuple[str, ...]:
+        """Return the nodes to reboot; ALL are those that are online."""
+        return tuple(one.name for one in self._online) if given == ALL else self._named(given)
 
     def _named(self, given: Names) -> tuple[str, ...]:
         """Return full names of online nodes for names that are complete or end before a dot."""

@@ -108,6 +108,7 @@ _PARSERS: dict[str, Callable[[str], Step]] = {
     "fail-switch": _tag("fail_switch"),
     "drain": _names("drain"),
     "evacuate": _names("evacuate"),
+    "evacuate-primaries": _names("evacuate_primaries"),
     "add-nodes": _add_nodes,
     "create": _create,
     "set": _set,

@@ -20,7 +20,6 @@ from ganeti.model.opcodes.maintenance import OpNodeMaintenanceBegin, OpNodeMaint
 from ganeti.model.opcodes.moving import OpNodeEvacuate
 from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.stored import Stored
-from ganeti.protocols.iallocator_requests import ALL_ROLES
 from ganeti.simulation.cluster import Capacity, SimulatedCluster
 from ganeti.simulation.durations import Durations
 from ganeti.simulation.master import SimulatedMaster
@@ -259,7 +258,7 @@ class _Course:
     async def _evacuate(self, evacuate: Evacuate) -> None:
         """Empty one node after the other as `gnt-node evacuate` does."""
         for name in evacuate.nodes:
-            op = OpNodeEvacuate(node_name=name, mode=ALL_ROLES, iallocator=self._allocator())
+            op = OpNodeEvacuate(node_name=name, mode=evacuate.mode, iallocator=self._allocator())
             if not await self._completed(op):
                 return
 

@@ -69,6 +69,11 @@ def test_evacuation_names_its_nodes(source: Source) -> None:
         (300, Evacuate(("node1", "node3")))
     ]
     assert spoken(given) == "at 5m: evacuate node1, node3"
+    primaries = step_of("evacuate-primaries", "node1")
+    assert [one.action for one in steps.events([primaries], source, 1)] == [
+        Evacuate(("node1",), "primary-only")
+    ]
+    assert spoken(primaries) == "evacuate-primaries node1"
     with pytest.raises(StepError, match="'for' has no meaning for evacuate"):
         steps.events([step_of("evacuate", "node1@5m/1h")], source, 1)
 

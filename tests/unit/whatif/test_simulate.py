@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,23 @@ def test_evacuated_node_is_empty_and_in_service() -> None:
     assert node_name(2) not in homes
     kinds = [one.ops[0].kind for one in history.jobs]
     assert kinds == ["NODE_EVACUATE", "INSTANCE_MIGRATE", "INSTANCE_MIGRATE"]
+
+
+def test_evacuation_of_primaries_leaves_the_copies_on_the_node() -> None:
+    one = small_source()
+    nodes = {node.name: node.uuid for node in one.nodes}
+
+    def roles(objects: Iterable[object]) -> list[tuple[str, bool, bool]]:
+        return [
+            (web.name, web.primary_node == nodes["node2"], nodes["node2"] in web.secondary_nodes)
+            for web in objects
+            if isinstance(web, Instance) and web.disk_template == "drbd"
+        ]
+
+    assert roles(one.objects) == [("web2", True, False)]
+    history, run = simulated(one, "evacuate-primaries=node2@1m")
+    assert run.outages == ()
+    assert roles(history.after) == [("web2", False, True)]
 
 
 def test_failures_happen_in_any_moment_between_two_heartbeats() -> None:
