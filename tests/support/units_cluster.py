@@ -7,6 +7,7 @@ life of the master; `Master.restart` is what the next one does with what it find
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -25,6 +26,7 @@ from ganeti.model.objects import (
     Cluster,
     GroupUuid,
     Instance,
+    InstanceUuid,
     Node,
     NodeGroup,
     NodeUuid,
@@ -32,6 +34,7 @@ from ganeti.model.objects import (
 from ganeti.model.opcodes import OpCode
 from ganeti.model.stored import Stored
 from ganeti.query.job_filters import job_rules
+from ganeti.recovery.status import RecoveryStatus
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.stale_work import StaleWorkFence
@@ -53,7 +56,14 @@ from ganeti.store.interface import (
 from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
-from ganeti.units.services import BuiltInAllocator, Services, WebhookPost, no_secret
+from ganeti.units.services import (
+    BuiltInAllocator,
+    NothingWatched,
+    RecoveryService,
+    Services,
+    WebhookPost,
+    no_secret,
+)
 from tests.support.fake_rpc import FakeRpc
 
 CLUSTER = "00000000-0000-4000-9000-000000000001"
@@ -235,6 +245,22 @@ class PushedFiles:
         return self.late
 
 
+@dataclass
+class PresentRecovery:
+    """The recovery of a master; a test that has a driver puts it here."""
+
+    driver: RecoveryService = field(default_factory=NothingWatched)
+
+    def status(self) -> RecoveryStatus:
+        return self.driver.status()
+
+    async def confirm_fenced(self, node: NodeUuid, by: str) -> None:
+        await self.driver.confirm_fenced(node, by)
+
+    def letting_join(self, instance: InstanceUuid) -> AbstractContextManager[None]:
+        return self.driver.letting_join(instance)
+
+
 class RecordedCandidates:
     """Who was made fit to be a candidate, and who not any more."""
 
@@ -272,6 +298,7 @@ class Master:
         self.placements = Placements()
         self.ssconf = PushedFiles(config, self.rpc)
         self.candidates = RecordedCandidates()
+        self.recovery = PresentRecovery()
         self.services = Services(
             config,
             StaleWorkFence(self.rpc),
@@ -285,6 +312,7 @@ class Master:
             webhook_post=world.webhook_post,
             node_data=NodeData(world.node_data_age_s, self.rpc.node_changes),
             domain_secret=lambda: world.domain_secret or no_secret(),
+            recovery=self.recovery,
             pending_undo=lambda: self.queue.pending_undo(),  # noqa: PLW0108 - the queue comes later
         )
         self.processor = Processor(self.services)

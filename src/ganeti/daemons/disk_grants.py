@@ -5,8 +5,9 @@ changes the grant (D8); a node whose record is older than the state gets the pre
 by the node until it is answered, so nothing is retried here.
 """
 
+import contextlib
 import logging
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 from ganeti.base.clock import Clock
 from ganeti.base.errors import GanetiError, RpcFailed, SplitBrain
@@ -44,8 +45,19 @@ class DiskGrants:
         self._busy: set[str] = set()
         self._splits: dict[str, tuple[float, float]] = {}
         """When each disk was first and last reported as split, without a pause."""
+        self._joining: set[InstanceUuid] = set()
+        """Instances whose jobs wait until their copies are current."""
         self._released: set[InstanceUuid] = set()
         """Instances without protection whose writers have been told to wait for no other copy."""
+
+    @contextlib.contextmanager
+    def letting_join(self, instance: InstanceUuid) -> Iterator[None]:
+        """Let copies of an instance join within the block, in which the job that holds it takes none away."""
+        self._joining.add(instance)
+        try:
+            yield
+        finally:
+            self._joining.discard(instance)
 
     async def serve(self, node: NodeUuid, requests: Sequence[DiskRequest]) -> None:
         """Answer the requests of a node."""
@@ -104,7 +116,7 @@ class DiskGrants:
         # The protection must be known as long as writes wait: its end lets them continue.
         if not instance.under_lease or snapshot.nodes[other].offline:
             return False
-        if self._is_locked(instance.name):
+        if self._may_lose_a_copy(instance):
             return False
         args = GrantArgs(disk=disk, grant=grant)
         try:
@@ -113,13 +125,16 @@ class DiskGrants:
             if err.wire_error == SplitBrain.wire_name:
                 self._split(disk)
             raise
-        if self._is_locked(instance.name):
+        if self._may_lose_a_copy(instance):
             return False
         # One is missing: the copy to which nothing was written, or the writer's own after its disk failed.
         copy = other if other not in grant.current else instance.primary_node
         await self._config.change(copy_joined(instance.uuid, args, copy))
         _log.info("%s: the copy of disk %s on %s is current", instance.name, disk, copy)
         return True
+
+    def _may_lose_a_copy(self, instance: Instance) -> bool:
+        return self._is_locked(instance.name) and instance.uuid not in self._joining
 
     # Split brain
 

@@ -10,6 +10,7 @@ import operator
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager
 from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
@@ -260,6 +261,10 @@ class RecoveryDriver:
             self._confirming[node].discard(done)
 
     # The configuration
+
+    def letting_join(self, instance: InstanceUuid) -> AbstractContextManager[None]:
+        """See `DiskGrants.letting_join`."""
+        return self._grants.letting_join(instance)
 
     def _changed(self, snapshot: Snapshot) -> None:
         """Look soon, at most once per interval: thousands of jobs may change instances."""

@@ -1,6 +1,7 @@
 """The master's services for all units and for undo steps."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -10,7 +11,7 @@ from ganeti.base.ids import IdSource
 from ganeti.config.config import Config
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.fencing import PowerStatus
-from ganeti.model.objects import Node, NodeUuid
+from ganeti.model.objects import InstanceUuid, Node, NodeUuid
 from ganeti.model.webhook import Webhook
 from ganeti.protocols.webhook import Happened
 from ganeti.query.execute import QueryExecutor
@@ -149,6 +150,10 @@ class RecoveryService(Protocol):
         """
         ...
 
+    def letting_join(self, instance: InstanceUuid) -> AbstractContextManager[None]:
+        """Let synchronised copies of disks count as current within the block, although a job holds the instance."""
+        ...
+
 
 NOT_LOST = (
     "automatic recovery does not count this node as lost, so there is nothing to confirm; see:"
@@ -165,6 +170,10 @@ class NothingWatched:
     async def confirm_fenced(self, node: NodeUuid, by: str) -> None:
         del node, by
         raise PrereqError(NOT_LOST, ErrorCode.WRONG_STATE)
+
+    def letting_join(self, instance: InstanceUuid) -> AbstractContextManager[None]:
+        del instance
+        return nullcontext()
 
 
 class PowerControl(Power, Protocol):

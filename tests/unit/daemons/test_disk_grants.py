@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from ganeti.daemons.disk_grants import DiskGrants
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Grant, NodeUuid
 from ganeti.model.opcodes.base import DiskRequest
@@ -22,6 +24,7 @@ from ganeti.model.opcodes.moving import OpInstanceFailover
 from ganeti.model.recovery import NodeState, Recovery
 from ganeti.recovery.grants import CopyRecord
 from ganeti.rpc.procedures.disks import COPY_JOINS, DISK_GRANTED
+from ganeti.rpc.procedures.migration import MIGRATION_ACCEPT
 from ganeti.simulation.faulty_store import Crash
 from tests.support.drbd_nodes import DrbdModelNode, Kernels
 from tests.support.fake_rpc import Fault
@@ -351,6 +354,46 @@ async def test_jobs_keep_the_grant_of_the_writer_and_both_copies(
     number = NODES.index(instance.primary_node) + 1
     assert cluster.device(number).fences
     cluster.write(number)
+
+
+@pytest.mark.requirement("D3", "D6")
+@pytest.mark.parametrize(
+    "ops",
+    [
+        [migrate(WEB)],
+        [OpInstanceActivateDisks(instance_name=WEB, wait_for_sync=True), migrate(WEB)],
+    ],
+    ids=["alone", "after synchronisation"],
+)
+async def test_migration_right_after_a_disconnection_waits_until_the_copy_is_current(
+    cluster: Mirrors, ops: list[Any]
+) -> None:
+    await cluster.begin()
+    cluster.cut()
+    await asyncio.sleep(SETTLED_S)
+    cluster.write(3)
+    assert cluster.current == {THREE}
+    cluster.kernels.world.heal()
+    job = await cluster.master.queue.submit(ops)
+    succeeded(await cluster.master.final(job))
+    assert cluster.master.instance(WEB).primary_node == TWO
+    await asyncio.sleep(SETTLED_S)
+    assert cluster.current == {TWO, THREE}
+
+
+@pytest.mark.requirement("D6")
+async def test_guest_whose_copy_does_not_become_current_is_not_sent(
+    cluster: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DiskGrants, "letting_join", lambda *_: nullcontext())
+    await cluster.begin()
+    cluster.cut()
+    await asyncio.sleep(SETTLED_S)
+    cluster.kernels.world.heal()
+    _name, (text, _code) = failed(await cluster.master.run(migrate(WEB)))
+    assert "its copy on node2.example.com does not have every write yet" in text
+    assert MIGRATION_ACCEPT.name not in [one.procedure for one in cluster.master.rpc.calls]
+    assert cluster.master.instance(WEB).primary_node == THREE
 
 
 @pytest.mark.requirement("D5")

@@ -83,7 +83,7 @@ class Cluster:
 
     def _driver(self) -> RecoveryDriver:
         master = self.master
-        return RecoveryDriver(
+        driver = RecoveryDriver(
             master.config,
             master.rpc,
             LoopClock(),
@@ -93,6 +93,8 @@ class Cluster:
             queue=lambda: master.queue,
             is_locked=lambda name: is_locked(master.locks, name),
         )
+        master.recovery.driver = driver
+        return driver
 
     def _majority_at(self) -> float | None:
         if not self.has_voters:

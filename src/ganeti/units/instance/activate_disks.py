@@ -34,6 +34,7 @@ from ganeti.units.instance.disks import (
     wait_for_sync,
 )
 from ganeti.units.instance.grants import grant_primary
+from ganeti.units.mirrors.current import await_current
 from ganeti.units.mirrors.look import settled_verdicts
 from ganeti.units.mirrors.opening import prepare_primary, warn_of
 from ganeti.units.node_choice import check_online
@@ -79,6 +80,8 @@ class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, DisksPlan]):
             paths.append([plan.node.name, f"disk/{disk.index}", made.path])
         if self.op.wait_for_sync:
             await wait_for_sync(ctx, plan.instance)
+            if mirrored and (why := await await_current(ctx, plan.instance)):
+                ctx.warn(f"{plan.instance.name}: {why}")
         elif mirrored:
             warn_of(ctx, plan.instance, await settled_verdicts(ctx, plan.instance))
         return Outcome(paths)

@@ -1,5 +1,6 @@
 """Which copies of mirrored disks count as current, as jobs and the master change it (D3, D5)."""
 
+import asyncio
 from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
@@ -7,6 +8,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change
+from ganeti.model.names import AdminState
 from ganeti.model.objects import Grant, Instance, InstanceUuid, NodeUuid
 from ganeti.recovery.grants import (
     CopyRecord,
@@ -18,7 +20,18 @@ from ganeti.recovery.grants import (
 )
 from ganeti.rpc.procedures.disks import COPY_JOINS, DISK_GRANTED, GrantArgs
 from ganeti.units.context import UnitContext
-from ganeti.units.instance.grants import grant_alone, grant_closed, with_present_grants
+from ganeti.units.instance.grants import (
+    grant_alone,
+    grant_closed,
+    is_current,
+    is_protected,
+    why_alone,
+    with_present_grants,
+)
+
+JOIN_S = 60.0
+"""Time for a synchronised copy to count as current: the next heartbeats bring the report of the writer."""
+LOOK_EVERY_S = 0.5
 
 
 async def leave_copies(ctx: UnitContext, instance: Instance, *, is_up: bool) -> Instance:
@@ -61,6 +74,34 @@ async def keep_copies(
             args = GrantArgs(disk=disk.uuid, grant=disk.grant)
             await ctx.call(ctx.snapshot.nodes[node], DISK_GRANTED, args)
     return now
+
+
+def lacks_copy(ctx: UnitContext, instance: Instance) -> bool:
+    """Return whether a copy of the disks of a running protected instance does not count as current."""
+    now = ctx.snapshot.instances[InstanceUuid(instance.uuid)]
+    is_up = now.admin_state is AdminState.UP
+    return (
+        is_up
+        and is_protected(ctx.snapshot, now)
+        and not all(is_current(now, uuid) for uuid in now.secondary_nodes)
+    )
+
+
+async def await_current(ctx: UnitContext, instance: Instance) -> str:
+    """Wait until the synchronised copies of a running protected guest count as current; return why they do not, or ''.
+
+    Their writer reports them itself (D3). It is heard although this job holds the instance, because the job takes no
+    copy away meanwhile.
+    """
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + (JOIN_S if instance.under_lease else 0.0)
+    with ctx.services.recovery.letting_join(InstanceUuid(instance.uuid)):
+        while lacks_copy(ctx, instance):
+            if loop.time() >= ends_at:
+                now = ctx.snapshot.instances[InstanceUuid(instance.uuid)]
+                return why_alone(ctx.snapshot, now)
+            await asyncio.sleep(LOOK_EVERY_S)
+    return ""
 
 
 async def join_copies(ctx: UnitContext, instance: Instance) -> None:

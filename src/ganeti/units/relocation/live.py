@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ganeti.base.errors import ExecError, GanetiError, RpcFailed
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError, RpcFailed
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.layouts.places import Way
 from ganeti.model.names import DiskRole
@@ -26,6 +26,7 @@ from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import spec_of
 from ganeti.units.instance.disks import is_mirrored, open_disks, wait_for_sync
 from ganeti.units.instance.nvram import forget_nvram_step
+from ganeti.units.mirrors.current import await_current, lacks_copy
 from ganeti.units.relocation.core import Event, Facts, Instruction, Migration
 from ganeti.units.relocation.location import record_location
 from ganeti.units.relocation.plan import LiveGuest, Plan
@@ -48,6 +49,8 @@ async def migrate(ctx: UnitContext, plan: Plan, guest: LiveGuest) -> None:
         present = ctx.snapshot.instances[InstanceUuid(plan.instance.uuid)]
         plan = replace(plan, instance=present, way=Way.SWAP, new_secondary=None)
     instance, source, target = plan.instance, plan.source, plan.target
+    if is_mirrored(instance):
+        await _complete_copy(ctx, plan)
     async with course(ctx) as steps:
         if guest.shrinking is not None:
             await steps.take(Shrink(instance, source, guest.shrinking))
@@ -63,6 +66,17 @@ async def migrate(ctx: UnitContext, plan: Plan, guest: LiveGuest) -> None:
         f"{instance.name} runs on {target.name}: {result.transferred // 1024} KiB in {result.total_ms} ms,"
         f" with a downtime of {result.downtime_ms} ms"
     )
+
+
+async def _complete_copy(ctx: UnitContext, plan: Plan) -> None:
+    """Return once the target has every write of a protected guest, which could not be handed over otherwise (D6)."""
+    instance = plan.instance
+    if not lacks_copy(ctx, instance):
+        return
+    ctx.step(f"waiting until {plan.target.name} has every write")
+    await wait_for_sync(ctx, instance)
+    if why := await await_current(ctx, instance):
+        raise PrereqError(f"{instance.name} cannot be moved now: {why}", ErrorCode.WRONG_STATE)
 
 
 async def ask_info(ctx: UnitContext, plan: Plan) -> MigrationInfo:
