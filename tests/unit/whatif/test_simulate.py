@@ -190,6 +190,21 @@ def test_mirrored_disks_follow_evacuations_and_new_instances() -> None:
     assert kinds[kinds.index("NODE_MAINTENANCE_END") - 1] == "INSTANCE_ACTIVATE_DISKS"
 
 
+@pytest.mark.requirement("D3", "D6")
+def test_protected_mirrors_return_after_a_rolling_upgrade() -> None:
+    """They do so only once their copies on the rebooted node count as current."""
+    one = small_source()
+    history, run = simulated(one, "set=recovery=failover", "drain=node2@10m/5m")
+    assert [job.ops[0].kind for job in history.jobs if job.status != "success"] == []
+    assert run.outages == ()
+    nodes = {node.name: node.uuid for node in one.nodes}
+    [web] = (
+        web for web in history.after if isinstance(web, Instance) and web.disk_template == "drbd"
+    )
+    assert web.primary_node == nodes["node2"]
+    assert [disk.grant and disk.grant.current for disk in web.disks] == [frozenset(web.all_nodes)]
+
+
 def test_htools_file_is_simulated_with_its_own_sizes() -> None:
     one = file_source(TEXT.encode())
     _history, run = simulated(one, "set=recovery=failover", "fail-node=node1@5m")

@@ -1,12 +1,16 @@
 """The calls about mirrored disks of a simulated node."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from ganeti.base.errors import StorageError
 from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.recovery import DiskRequest, DiskRequestKind
+from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.disks import (
     DiskArgs,
     DiskInfo,
+    GrantArgs,
     GrowDiskArgs,
     MirroredDevice,
     OpenAloneArgs,
@@ -104,6 +108,44 @@ class MirroredCalls(DiskCalls):
         del args
         found = [one for one in self.mirrors.of_node(self.name) if one.role is not None]
         return [MirroredDevice(name=one.disk.uuid, number=int(one.disk.own_id[0])) for one in found]
+
+    # --- which copies count as current (D3-D5) ---
+
+    def disk_requests(self, disks: Mapping[str, int]) -> tuple[DiskRequest, ...]:
+        """Return what this node asks about disks that its guests write; disk -> generation of the state."""
+        found = (self._disk_request(disk, generation) for disk, generation in disks.items())
+        return tuple(one for one in found if one is not None)
+
+    def _disk_request(self, disk: str, generation: int) -> DiskRequest | None:
+        copy = self.mirrors.copy_on(self.name, disk)
+        if copy is None or not copy.is_writing:
+            return None
+        record = self.grants.content.get(disk)
+        if record is None or record.generation < generation:
+            return DiskRequest(disk, DiskRequestKind.JOIN, record.generation if record else 0)
+        is_own = self.grants.node in record.current
+        has_others = bool(record.current - {self.grants.node})
+        if copy.is_mirrored:
+            is_all = is_own and has_others
+            return None if is_all else DiskRequest(disk, DiskRequestKind.JOIN, record.generation)
+        if copy.link is None and copy.is_whole and is_own and has_others:
+            return DiskRequest(disk, DiskRequestKind.DROP, record.generation)
+        return None
+
+    async def granted(self, args: GrantArgs, call: Call) -> Nothing:
+        """Record a later grant of this node."""
+        self._check_epoch(call)
+        await self.grants.renew(args.disk, args.grant)
+        return Nothing()
+
+    async def copy_joins(self, args: GrantArgs, call: Call) -> Nothing:
+        """Record that this node's copy is synchronised under a grant of the other one; StorageError unless it is."""
+        self._check_epoch(call)
+        copy = self.mirrors.copy_on(self.name, args.disk)
+        if copy is None or copy.is_writing or not copy.is_mirrored:
+            raise StorageError(f"the copy of disk {args.disk} is not synchronised")
+        await self.grants.join(args.disk, args.grant)
+        return Nothing()
 
     def _check_disk(self, disk: DiskSpec) -> None:
         if is_mirrored(disk):

@@ -50,6 +50,12 @@ class Copy:
         return self.role in _WRITING
 
     @property
+    def is_mirrored(self) -> bool:
+        """Return whether the other copy is connected and has the same data."""
+        link = self.link
+        return link is not None and not link.is_copying and all(one.is_whole for one in link.ends)
+
+    @property
     def is_new(self) -> bool:
         return self.generations[0] == JUST_CREATED
 
@@ -109,7 +115,11 @@ class Mirrors:
 
     def find(self, node: str, disk: DiskSpec) -> Copy | None:
         """Return the copy on a node."""
-        return self._copies.get(disk.uuid, {}).get(node)
+        return self.copy_on(node, disk.uuid)
+
+    def copy_on(self, node: str, disk: str) -> Copy | None:
+        """Return the copy of a disk, by UUID, on a node."""
+        return self._copies.get(disk, {}).get(node)
 
     def of_node(self, node: str) -> list[Copy]:
         """Return the copies on a node."""

@@ -31,7 +31,13 @@ from ganeti.rpc.procedures.commands import (
     OobArgs,
     ProgramsArgs,
 )
-from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_GROW, DiskArgs
+from ganeti.rpc.procedures.disks import (
+    BLOCKDEV_CREATE,
+    BLOCKDEV_GROW,
+    COPY_JOINS,
+    DISK_GRANTED,
+    DiskArgs,
+)
 from ganeti.rpc.procedures.files import SsconfArgs
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.instances import (
@@ -160,12 +166,14 @@ class SimulatedNode(MirroredCalls, ModelNode):
             self._check_master,
             _Watchdog(self),
             self._faults,
-            requests=lambda _disks: (),  # no disk here is mirrored
+            requests=self.disk_requests,
         )
         self.recovery.begin()
         own = super().handlers() | {
             HEARTBEAT.name: self.recovery.heartbeat,
             RELAY_HEARTBEAT.name: self._relay,
+            DISK_GRANTED.name: self.granted,
+            COPY_JOINS.name: self.copy_joins,
         }
         self._handlers = self.recovery.under_lease(own)
 
