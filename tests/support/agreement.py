@@ -35,8 +35,8 @@ AROUND = frozenset(
     {"NODE_POWERCYCLE", "CLUSTER_VERIFY", "CLUSTER_VERIFY_CONFIG", "CLUSTER_VERIFY_GROUP"}
 )
 """Jobs of commands around a scenario: the simulation restarts a node by itself, and verifies nothing."""
-WAITS = "NODE_MAINTENANCE_END"
-"""It works for as long as a node boots, which a scenario gives and no model."""
+WAITS = frozenset({"NODE_MAINTENANCE_END", "INSTANCE_ACTIVATE_DISKS"})
+"""They work for as long as a node boots, which a scenario gives, or disks take to open: no model has these times."""
 ALIVE = ("running", "sent")
 """States of a fake guest that serves; a guest that was sent is on its way for some milliseconds."""
 
@@ -224,7 +224,7 @@ def facts_of(history: History) -> Facts:
         works={
             job: op.end - op.exec
             for job, op, _status in jobs
-            if op.exec is not None and op.end is not None and op.kind != WAITS
+            if op.exec is not None and op.end is not None and op.kind not in WAITS
         },
     )
 

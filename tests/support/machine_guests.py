@@ -109,7 +109,10 @@ class Attendant:
     boots: list[float] = field(default_factory=list)
     """Seconds from the start of a process to the first line of its console."""
     _began: dict[str, float] = field(default_factory=dict)
-    _read: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    _read: dict[int, tuple[int | None, int]] = field(
+        default_factory=lambda: defaultdict(lambda: (None, 0))
+    )
+    """Number -> process of the machine, and how much of its console was read: each start begins the file again."""
 
     def __post_init__(self) -> None:
         self._short = {uuid[:13]: name for uuid, name in self.names.items()}
@@ -118,11 +121,13 @@ class Attendant:
         """Yield node, what, instance, and the word of the console, in the order of each machine."""
         for number in self.cluster.numbers:
             machine = self.cluster.machine(number).machine
-            is_off = machine.pid is None
+            pid, (before, read) = machine.pid, self._read[number]
+            if pid is not None and pid != before:
+                read = 0
             with machine.console.open("rb") as console:
-                console.seek(self._read[number])
+                console.seek(read)
                 whole = console.read().rpartition(b"\n")[0]
-            self._read[number] += len(whole) + 1 if whole else 0
+            self._read[number] = pid or before, read + (len(whole) + 1 if whole else 0)
             for line in whole.decode(errors="replace").splitlines():
                 match line.split():
                     case ["@", "on" | "off" as what, uuid] if uuid in self.names:
@@ -130,7 +135,7 @@ class Attendant:
                     case ["@", "said", short, word] if short in self._short:
                         self._said(self._short[short], word)
                         yield number, "said", self._short[short], word
-            if is_off:
+            if pid is None:
                 for name in [one for one, where in self.present.items() if number in where]:
                     yield from self._changed(number, "off", name)
 
