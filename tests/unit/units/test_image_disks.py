@@ -7,17 +7,22 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.config.fill import instance_spec
+from ganeti.model.opcodes.backup import OpBackupExport
 from ganeti.model.opcodes.base import DiskRequest, OpCode
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.instance import OpInstanceStartup
 from ganeti.model.opcodes.instance_changes import OpInstanceGrowDisk
-from ganeti.model.opcodes.instance_system import OpInstanceRename
+from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
+from ganeti.model.opcodes.moving import OpInstanceMove
+from ganeti.model.opcodes.points import OpBackupRestore, OpBackupSave
 from ganeti.model.opcodes.snapshots import OpInstanceSnapshotCreate
 from tests.support.export_nodes import ExportNode
 from tests.support.units_cluster import Master, World, failed, succeeded
 from tests.unit.units.opcodes import NAME, create, modify
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G11", "S74")]
+
+TWO = "node2.example.com"
 
 
 @pytest.fixture
@@ -86,17 +91,44 @@ async def test_creation_with_an_os_or_a_clone_is_refused(master: Master) -> None
     assert NAME not in {one.name for one in master.snapshot.instances.values()}
 
 
-async def test_operations_on_the_data_are_refused_before_they_begin(master: Master) -> None:
+REFUSED: dict[str, tuple[OpCode, str]] = {
+    "snapshot": (OpInstanceSnapshotCreate(instance_name=NAME, snapshot="s1"), "given a snapshot"),
+    "conversion": (modify(disk_template="sharedfile"), "converted"),
+    "clone": (
+        create(
+            "web2.example.com",
+            mode="clone",
+            src_instance=NAME,
+            disks=[],
+            disk_template="sharedfile",
+        ),
+        "cloned",
+    ),
+    "reinstallation": (OpInstanceReinstall(instance_name=NAME), "reinstalled"),
+    "export": (OpBackupExport(instance_name=NAME, target_node=TWO), "exported"),
+    "backup": (OpBackupSave(instance_name=NAME, node=TWO), "backed up"),
+    "restore": (OpBackupRestore(instance_name=NAME), "restored from a backup"),
+    "move": (
+        OpInstanceMove(instance_name=NAME, target_node=TWO),
+        "moved to another node's storage",
+    ),
+}
+"""Operations with an instance that has an image, and the word for them in the refusal."""
+
+
+@pytest.mark.parametrize("operation", REFUSED)
+async def test_operation_on_the_data_is_refused_before_it_begins(
+    master: Master, operation: str
+) -> None:
     succeeded(await master.run(image("file")))
-    refused: list[tuple[OpCode, str]] = [
-        (OpInstanceSnapshotCreate(instance_name=NAME, snapshot="s1"), "given a snapshot"),
-        (modify(disk_template="sharedfile"), "converted"),
-    ]
-    for op, participle in refused:
-        _name, (text, code) = failed(await master.run(op))
-        assert code == "wrong_state"
-        assert f"cannot be {participle}: its disk 0 has format=qcow2" in text
-        assert "--disk add:size=SIZE,format=raw" in text
+    before = master.snapshot.instances
+    op, participle = REFUSED[operation]
+    _name, (text, code) = failed(await master.run(op))
+    assert code == "wrong_state"
+    assert f"cannot be {participle}: its disk 0 has format=qcow2" in text
+    advice = "installation medium" if operation == "reinstallation" else "add:size=SIZE,format=raw"
+    assert advice in text
+    assert master.snapshot.instances == before
 
 
 async def test_raw_disk_is_not_converted_to_an_image(master: Master) -> None:
