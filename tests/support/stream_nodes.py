@@ -12,12 +12,15 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import run
 from ganeti.guest_os.scripts import OsScripts
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.model.names import Consistency
 from ganeti.node import exports, streams
+from ganeti.node.backups.directory import opened
 from ganeti.node.carrier.keys import TransferKeys
 from ganeti.node.export_directory import ExportDirectories
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.streams import Streams
 from ganeti.node.tasks import Tasks
+from ganeti.protocols.backup_manifest import Image, Manifest, image_file
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.exports import EXPORT_BEGIN, ExportArgs
 from ganeti.rpc.procedures.form import Procedure
@@ -28,11 +31,14 @@ from ganeti.rpc.procedures.streams import (
     TRANSFER_KEY_CREATE,
     DiskEnd,
     DumpEnd,
+    EndArgs,
+    PointEnd,
     ReceiveArgs,
     SendArgs,
     StreamArgs,
     StreamResult,
     TransferKeyArgs,
+    WithinArgs,
 )
 from ganeti.storage.assemble import device
 
@@ -159,6 +165,38 @@ def send(peer: str, port: int, **fields: Any) -> SendArgs:
 RAW = DiskEnd(instance=SPEC, index=0)
 BY_SCRIPT = DiskEnd(instance=SPEC, index=0, os="tiny")
 DUMP = DumpEnd(export=NAME, file="d0", unfinished=True)
+
+
+POINT, DISK = "20261127-180500", "8d8aa8a3-6f8b-4f3c-9c3b-0f7a5d6c1e2f"
+
+
+def within(source: EndArgs, target: EndArgs, **fields: Any) -> WithinArgs:
+    given = {"instance_name": NAME, "token": "the token", "size": SIZE * MIB, "limit": SIZE * MIB}
+    return WithinArgs(source=source, target=target, **{**given, **fields})
+
+
+def point_end(**fields: Any) -> EndArgs:
+    given = {"target": "/srv/ganeti/backup", "instance": NAME, "point": POINT, "disk": DISK}
+    return EndArgs(point=PointEnd(**{**given, "size": SIZE * MIB, **fields}))
+
+
+def commit_point(node: Node) -> None:
+    """Make a backup of the image that a stream has written to the directory of a node."""
+    with opened(node.paths.below(f"/srv/ganeti/backup/{NAME}")) as directory:
+        file = image_file(POINT, DISK)
+        image = Image(disk=DISK, size=SIZE * MIB, file=file, backing="", length=0, pieces=())
+        manifest = Manifest(
+            number=0,
+            point=POINT,
+            instance="i",
+            instance_uuid="i",
+            time=1.0,
+            parent="",
+            consistency=Consistency.DOWN,
+            description="",
+            disks=(image,),
+        )
+        directory.commit(manifest)
 
 
 async def carry(

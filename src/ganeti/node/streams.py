@@ -209,7 +209,7 @@ class Streams:
             device = self.device(args.instance_name, disk)
             await device.check_identity()
             has_zeros = disk.wipe or DISK_TEMPLATES[disk.template].in_files
-            ends.append(EndOrder(path=device.path, has_zeros=has_zeros))
+            ends.append(EndOrder(path=device.image, is_image=device.is_image, has_zeros=has_zeros))
         source, target = ends
         order = StreamOrder(source=source, sink=target, size=args.source.size * MIB)
         self.write_order(file, order, call)
@@ -358,22 +358,23 @@ class Streams:
             raise InputError(f"instance {instance.name} has no disk {end.index}", "disk.index")
         disks = InstanceDisks(self.device, instance)
         if end.snapshot or end.moment:  # the guest may run: its disks must not be opened here
-            yield self._disk_start(end, disks.paths, call, receives=receives)
+            yield self._disk_start(end, disks, call, receives=receives)
             return
-        async with self._opened(disks, instance.name) as paths:
+        if end.os:
+            disks.paths  # noqa: B018 - scripts know no images: refused before anything is opened
+        async with self._opened(disks, instance.name):
             await self.device(instance.name, instance.disks[end.index]).check_identity()
-            yield self._disk_start(end, paths, call, receives=receives)
+            yield self._disk_start(end, disks, call, receives=receives)
 
     @contextlib.asynccontextmanager
-    async def _opened(self, disks: InstanceDisks, name: str) -> AsyncIterator[list[str]]:
+    async def _opened(self, disks: InstanceDisks, name: str) -> AsyncIterator[None]:
         """Keep an instance's disks open until the last of its concurrent streams has ended."""
         async with self.locks.of(name):
-            paths = disks.paths  # refused before anything is opened
             if not self.open.get(name):
                 await disks.open()
             self.open[name] += 1
         try:
-            yield paths
+            yield
         finally:
             async with self.locks.of(name):
                 self.open[name] -= 1
@@ -381,9 +382,12 @@ class Streams:
                     del self.open[name]
                     await disks.close()
 
-    def _disk_start(self, end: DiskEnd, paths: list[str], call: Call, *, receives: bool) -> Start:
+    def _disk_start(
+        self, end: DiskEnd, disks: InstanceDisks, call: Call, *, receives: bool
+    ) -> Start:
         spec = end.instance.disks[end.index]
-        path = end.snapshot or paths[end.index]
+        device = self.device(end.instance.name, spec)
+        path, is_image = end.snapshot or device.image, device.is_image and not end.snapshot
         if end.changes or end.moment:
             sums = str(self.sums_file(end.sums)) if end.sums else ""
             order = ChangesOrder(sums=sums)
@@ -397,16 +401,17 @@ class Streams:
                     spare=str(self.paths.image_work),
                 )
             form = DUMP if end.changes else RAW
-            return Start(EndOrder(path=path, changes=order), size=spec.size * MIB, form=form)
+            changes = EndOrder(path=path, is_image=is_image, changes=order)
+            return Start(changes, size=spec.size * MIB, form=form)
         if not end.os:
             has_zeros = DISK_TEMPLATES[spec.template].in_files and not end.holds_data
-            raw = EndOrder(path=path, has_zeros=has_zeros)
+            whole = EndOrder(path=path, is_image=is_image, has_zeros=has_zeros)
             # A disk that reads differently from its configuration would be sent in part.
-            return Start(raw, size=spec.size * MIB, form=RAW)
+            return Start(whole, size=spec.size * MIB, form=RAW)
         choice = OsChoice(end.os, end.osparams, force_variant=True, facts=end.facts)
         of_script = DiskOfScript(path, end.index, call.key, end.debug)
         make = self.scripts.import_command if receives else self.scripts.export_command
-        command = make(choice, end.instance, paths, of_script)
+        command = make(choice, end.instance, disks.paths, of_script)
         script = EndOrder(argv=tuple(command.argv))
         return Start(script, None, SCRIPT, command.environment, command.log_path)
 

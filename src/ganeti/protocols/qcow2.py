@@ -1,13 +1,16 @@
-"""The layout of the qcow2 images of backups: uncompressed clusters of 64 KiB, and a backing file in the same directory.
+"""The layout of qcow2 images: uncompressed clusters of 64 KiB.
 
-Pure. Images are written once, from the beginning to the end: the header, data in the order of its arrival, the tables,
-the reference counts. Only images of exactly this form are read, so a changed or hostile one names no other file.
+Pure. Images are written from the beginning to the end: the header, data in the order of its arrival, the tables, the
+reference counts. Those of backups may have a backing file in the same directory; only images of exactly this form are
+read there, so a changed or hostile one names no other file. The images of disks were also written by QEMU, which puts
+data and tables in any order.
 Source: `docs/interop/qcow2.txt` of QEMU.
 """
 
 import struct
 import sys
 from array import array
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +33,10 @@ _FORMAT_LENGTH = 5
 _OWN = 1 << 63
 """The flag of clusters with one reference."""
 _OFFSET = _OWN - CLUSTER & ((1 << 56) - 1)
+_PACKED = 1 << 62
+"""The flag of compressed clusters."""
+_SUBCLUSTERS = 1 << 4
+"""The feature by which entries of tables have another form."""
 _PER_BLOCK = CLUSTER // 2
 """Counts of two bytes in a block."""
 
@@ -96,6 +103,44 @@ def parse_header(first: bytes, length: int) -> Layout:
     return layout
 
 
+def parse_tables(first: bytes) -> tuple[int, int]:
+    """Return the position and the number of entries of the table of tables of an image, whoever wrote it.
+
+    `first` is its beginning. HostError unless the tables have the only form that is read; `inspect_image` has
+    checked the rest of the header.
+    """
+    fields = _HEADER.unpack_from(first)
+    version, cluster_bits, features = fields[1], fields[4], fields[13]
+    if cluster_bits != CLUSTER_BITS:
+        raise HostError(f"its clusters have {1 << cluster_bits} bytes instead of {CLUSTER}")
+    if version == _VERSION and features & _SUBCLUSTERS:
+        raise HostError("its clusters are divided (extended_l2)")
+    count, at = fields[7:9]
+    if at % CLUSTER or not at:
+        raise HostError("its tables are outside of it")
+    return at, count
+
+
+def data_position(value: int, length: int) -> int | None:
+    """Return the position of a cluster's data by its entry in a table; None if the cluster reads as zeros.
+
+    HostError if the cluster is compressed, or not inside of the file, which has `length` bytes.
+    """
+    if value & _PACKED:
+        raise HostError("it has compressed clusters")
+    return None if value & ZERO else table_position(value, length)
+
+
+def table_position(value: int, length: int) -> int | None:
+    """Return the position of a table by its entry in the table of tables; None if there is none. HostError."""
+    if value & ~(_OFFSET | _OWN):
+        raise HostError("an entry of its tables is damaged")
+    at = value & _OFFSET
+    if at >= length:
+        raise HostError("an entry of its tables leads outside of it")
+    return at or None
+
+
 def _is_inside(at: int, size: int, length: int) -> bool:
     return at % CLUSTER == 0 and CLUSTER <= at <= length - size
 
@@ -149,3 +194,36 @@ def counts(used: int) -> tuple[bytes, int]:
     ones = (b"\0\1" * (used + blocks + table)).ljust(blocks * CLUSTER, b"\0")
     where = array("Q", [(used + number) * CLUSTER for number in range(blocks)])
     return ones + packed(where).ljust(table * CLUSTER, b"\0"), blocks * CLUSTER
+
+
+def closing(
+    end: int, size: int, tables: Mapping[int, Table], *, backing: str = "", unused: int = 0
+) -> tuple[Iterator[bytes], bytes]:
+    """Return the parts that follow the data of an image, which ends at `end`, and then its header.
+
+    `tables` are those of the regions with data; `unused` clusters after the header belong to nothing.
+    """
+    directory = new_table() * clusters(clusters(size, REGION), ENTRIES)
+    numbers = sorted(tables)
+    for index, number in enumerate(numbers):
+        directory[number] = entry(end + index * CLUSTER)
+    tables_at = end + len(numbers) * CLUSTER
+    counts_at = tables_at + len(directory) * 8
+    counted, table_at = counts(counts_at // CLUSTER)
+    counted = counted[:2] + bytes(2 * unused) + counted[2 * (1 + unused) :]
+    layout = Layout(
+        size=size,
+        backing=backing,
+        tables_at=tables_at,
+        tables=clusters(size, REGION),
+        counts_at=counts_at + table_at,
+        counts_clusters=(len(counted) - table_at) // CLUSTER,
+    )
+
+    def parts() -> Iterator[bytes]:
+        for number in numbers:
+            yield packed(tables[number])
+        yield packed(directory)
+        yield counted
+
+    return parts(), header(layout)

@@ -94,10 +94,11 @@ class FileDisk(BlockDevice):
 
     @property
     def _why_no_bytes(self) -> str:
-        return (
-            f"it is an image in the format {self._format}, which only a guest can use; this operation needs a disk"
-            f" with format={RAW}"
-        )
+        return f"it is an image in the format {self._format}, and this operation needs a disk with format={RAW}"
+
+    @property
+    def is_image(self) -> bool:
+        return self._is_image
 
     @property
     def image(self) -> str:

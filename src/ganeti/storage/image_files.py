@@ -11,7 +11,7 @@ from ganeti.base.errors import InputError, StorageError
 from ganeti.base.process import CommandFailed, Run
 from ganeti.model.disk_templates import QCOW2
 from ganeti.protocols.image_headers import inspect_image
-from ganeti.protocols.qcow2 import CLUSTER, REGION, Layout, clusters, counts, header
+from ganeti.protocols.qcow2 import CLUSTER, closing
 
 QEMU_IMG = "/usr/bin/qemu-img"
 GROW_S = 600.0
@@ -20,27 +20,20 @@ _MAGIC_LENGTH = 4
 
 def empty_image(size: int) -> tuple[bytes, bytes]:
     """Return the header of an image whose disk has `size` bytes and reads as zeros, and the tables that follow it."""
-    entries = clusters(size, REGION)
-    tables = clusters(entries * 8, CLUSTER)
-    counted, table_at = counts(1 + tables)
-    layout = Layout(
-        size=size,
-        backing="",
-        tables_at=CLUSTER,
-        tables=entries,
-        counts_at=(1 + tables) * CLUSTER + table_at,
-        counts_clusters=(len(counted) - table_at) // CLUSTER,
-    )
-    return header(layout), bytes(tables * CLUSTER) + counted
+    parts, first = closing(CLUSTER, size, {})
+    return first, b"".join(parts)
 
 
 def write_empty_image(descriptor: int, size: int) -> None:
-    """Make a file an image that reads as zeros; its header is written last, so a file with a header is complete."""
+    """Make a file an image that reads as zeros; its header is written last, so a file with a header is complete.
+
+    A file that was such an image before has a header at any time, so a crash leaves one that can be written again.
+    """
     first, tables = empty_image(size)
-    os.ftruncate(descriptor, 0)
     _write(descriptor, tables, CLUSTER)
     os.fsync(descriptor)
     _write(descriptor, first, 0)
+    os.ftruncate(descriptor, len(first) + len(tables))
 
 
 def is_new_image(descriptor: int, size: int) -> bool:

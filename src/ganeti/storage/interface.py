@@ -149,6 +149,11 @@ class BlockDevice(abc.ABC):
         """The path of the disk in the format of its parameters: for the hypervisor and for people, not for its data."""
         return self.path
 
+    @property
+    def is_image(self) -> bool:
+        """Return whether `image` is an image of the disk, whose bytes are not those of the disk."""
+        return False
+
     @abc.abstractmethod
     async def create(self, size_mib: int) -> None:
         """Make the disk, reading as zeros; on failure nothing remains."""

@@ -17,10 +17,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import GanetiError, InputError
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.names import Consistency
-from ganeti.node.backups.directory import opened
 from ganeti.node.export_directory import ExportDirectory
-from ganeti.protocols.backup_manifest import Image, Manifest, image_file
 from ganeti.protocols.qcow2 import CLUSTER as BLOCK
 from ganeti.rpc.procedures.exports import (
     EXPORT_BEGIN,
@@ -47,12 +44,10 @@ from ganeti.rpc.procedures.streams import (
     DumpEnd,
     EndArgs,
     OutputArgs,
-    PointEnd,
     StreamArgs,
     StreamResult,
     SumsEnd,
     TransferKeyArgs,
-    WithinArgs,
 )
 from tests.support.stream_nodes import (
     BY_SCRIPT,
@@ -65,10 +60,13 @@ from tests.support.stream_nodes import (
     SPEC,
     Node,
     carry,
+    commit_point,
     exported,
+    point_end,
     receive,
     send,
     stream_nodes,
+    within,
 )
 
 
@@ -169,17 +167,6 @@ async def test_disk_is_compressed_on_its_way_and_stays_sparse(
     )
 
 
-def within(source: EndArgs, target: EndArgs, **fields: Any) -> WithinArgs:
-    given = {"instance_name": NAME, "token": "the token", "size": SIZE * MIB, "limit": SIZE * MIB}
-    return WithinArgs(source=source, target=target, **{**given, **fields})
-
-
-def point_end(**fields: Any) -> EndArgs:
-    given = {"target": "/srv/ganeti/backup", "instance": NAME, "point": POINT, "disk": DISK}
-    return EndArgs(point=PointEnd(**{**given, "size": SIZE * MIB, **fields}))
-
-
-POINT, DISK = "20261127-180500", "8d8aa8a3-6f8b-4f3c-9c3b-0f7a5d6c1e2f"
 OTHER_DISK = EndArgs(disk=DiskEnd(instance=SPEC, index=1, holds_data=True))
 
 
@@ -197,21 +184,7 @@ async def test_backup_in_a_directory_of_the_same_node_needs_no_connection(
     order = json.loads(next(node.paths.streams.glob("*-copy/stream.order")).read_text())
     assert not any(order.get(name) for name in ("address", "port", "certificate"))
     assert saved.data_bytes > 3 * MIB
-    with opened(place) as directory:
-        file = image_file(POINT, DISK)
-        image = Image(disk=DISK, size=SIZE * MIB, file=file, backing="", length=0, pieces=())
-        manifest = Manifest(
-            number=0,
-            point=POINT,
-            instance="i",
-            instance_uuid="i",
-            time=1.0,
-            parent="",
-            consistency=Consistency.DOWN,
-            description="",
-            disks=(image,),
-        )
-        directory.commit(manifest)
+    commit_point(node)
     node.disk(1).write_bytes(b"x" * SIZE * MIB)
     restored = await node.call(STREAM_WITHIN, within(point_end(), OTHER_DISK))
     assert restored.data_bytes == SIZE * MIB

@@ -69,7 +69,7 @@ async def test_new_image_has_its_size_reads_as_zeros_and_is_sound(
 async def test_bytes_of_an_image_are_refused(paths: Paths) -> None:
     disk = FileDisk(paths, SPEC)
     await disk.create(3)
-    with pytest.raises(StorageError, match="image in the format qcow2, which only a guest can use"):
+    with pytest.raises(StorageError, match="image in the format qcow2, and this operation needs"):
         _ = disk.path
     assert not await disk.snapshots.can_take()
     for work in (disk.snapshots.make, disk.snapshots.take, disk.snapshots.roll_back):

@@ -32,6 +32,7 @@ from ganeti.node.carrier.order import ChangesOrder, ImageOrder, PointOrder
 from ganeti.protocols.backup_encryption import NO_KEYS, BackupKeyring
 from ganeti.protocols.backup_manifest import Image
 from ganeti.protocols.qcow2 import CLUSTER
+from ganeti.storage.image_data import ImageReader, lock_image
 
 RECORD = struct.Struct(">BQQ")
 DATA, ZEROS, SAME = 1, 2, 3
@@ -160,7 +161,7 @@ def _read_ahead(disk: DiskReader, *, sums: bool) -> Generator[_Part, None, None]
 class WholeSource:
     """All of a disk as it was at one moment."""
 
-    def __init__(self, disk: DiskReader, spare: str) -> None:
+    def __init__(self, disk: DiskReader, spare: str = "") -> None:
         self._disk, self._spare = disk, SpareSpace(spare)
 
     def position(self, length: int) -> int:
@@ -399,27 +400,44 @@ class ImageSink:
 
 @contextlib.contextmanager
 def open_changes(
-    order: ChangesOrder, path: str, size: int
+    order: ChangesOrder, path: str, size: int, *, is_image: bool
 ) -> Iterator[ChangesSource | WholeSource]:
-    """Open a disk, and the sums of its former blocks."""
+    """Open a disk, which may be an image, and the sums of its former blocks."""
     with contextlib.ExitStack() as files:
-
-        def descriptor_of(name: str) -> int:
-            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
-            files.callback(os.close, descriptor)
-            return descriptor
-
-        sums = descriptor_of(order.sums) if order.sums else None
+        sums = files.enter_context(_opened(order.sums)) if order.sums else None
         if not order.export:
-            yield ChangesSource(FileReader(descriptor_of(path), size), sums)
+            descriptor = files.enter_context(_opened(path))
+            disk = _image(descriptor, size) if is_image else FileReader(descriptor, size)
+            yield ChangesSource(disk, sums)
             return
         context = dirty_context(order.bitmap) if order.bitmap else ALLOCATION
         reader = NbdReader(path, order.export, context, size, forgets=True)
-        disk = files.enter_context(contextlib.closing(reader))
+        files.callback(reader.close)
         if order.whole:
-            yield WholeSource(disk, order.spare)
+            yield WholeSource(reader, order.spare)
             return
-        yield ChangesSource(disk, sums, all_changed=bool(order.bitmap), spare=order.spare)
+        yield ChangesSource(reader, sums, all_changed=bool(order.bitmap), spare=order.spare)
+
+
+@contextlib.contextmanager
+def open_image(path: str, size: int) -> Iterator[WholeSource]:
+    """Open all of a disk in an image."""
+    with _opened(path) as descriptor:
+        yield WholeSource(_image(descriptor, size))
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _image(descriptor: int, size: int) -> DiskReader:
+    lock_image(descriptor, writes=False)
+    return ImageReader(descriptor, size)
 
 
 @contextlib.contextmanager

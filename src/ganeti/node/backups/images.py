@@ -25,12 +25,10 @@ from ganeti.protocols.qcow2 import (
     ZERO,
     Layout,
     Table,
+    closing,
     clusters,
-    counts,
     entry,
-    header,
     new_table,
-    packed,
     parse_header,
     position,
     unpacked,
@@ -112,23 +110,10 @@ class ImageWriter:
         """Write the tables and the header; return the length and the digests once the file is synced."""
         if self._number * PIECE + self._filled != self._end:
             raise HostError("the data of the image is not complete")
-        directory = new_table() * clusters(clusters(self._size, REGION), ENTRIES)
-        for number, table in sorted(self._tables.items()):
-            directory[number] = entry(self._end)
-            self._tail(packed(table))
-        tables_at = self._end
-        self._tail(packed(directory))
-        counted, table_at = counts(self._end // CLUSTER)
-        layout = Layout(
-            size=self._size,
-            backing=self._backing,
-            tables_at=tables_at,
-            tables=clusters(self._size, REGION),
-            counts_at=self._end + table_at,
-            counts_clusters=(len(counted) - table_at) // CLUSTER,
-        )
-        self._tail(counted)
-        self._first[:CLUSTER] = header(layout)
+        parts, first = closing(self._end, self._size, self._tables, backing=self._backing)
+        for part in parts:
+            self._tail(part)
+        self._first[:CLUSTER] = first
         if self._number:
             self._pieces.put(self._number * PIECE, self._piece, self._filled, is_last=True)
         else:

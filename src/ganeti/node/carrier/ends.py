@@ -4,7 +4,6 @@ Those of backups are in `ganeti.node.backups.ends`.
 """
 
 import contextlib
-import mmap
 import os
 import select
 import stat
@@ -13,18 +12,19 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ganeti.base.errors import HostError
 from ganeti.base.files import sync_directory, zero
 from ganeti.node.carrier.buffers import fill, widen, writer
 from ganeti.node.carrier.frames import CHUNK, Piece, Pieces, as_data, buffers, split_zeros
 from ganeti.node.carrier.order import EndOrder
-from ganeti.node.carrier.pieces import BLOCK, PieceWriter
+from ganeti.node.carrier.pieces import BLOCK, Collector
 from ganeti.storage.clones import NoClones, clone, cloned
 
-WRITE_BYTES = 4 * 1024 * 1024
-"""Data that is written at once."""
+if TYPE_CHECKING:
+    from ganeti.node.carrier.image_sink import DiskImageSink
+
 HOLE_PIECE = 64 * 1024 * 1024
 """Maximum number of zeros in one piece."""
 ZEROS_LEAST = 1024 * 1024
@@ -65,7 +65,7 @@ class Sink(Protocol):
 
 @contextlib.contextmanager
 def open_source(end: EndOrder, size: int, environment: Mapping[str, str]) -> Iterator[Source]:
-    """Open a script's output, a part of a backup, or `size` bytes of a file."""
+    """Open a script's output, a part of a backup, or `size` bytes of a disk or a file."""
     if end.argv:
         with _script(
             end.argv, environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
@@ -82,8 +82,14 @@ def open_source(end: EndOrder, size: int, environment: Mapping[str, str]) -> Ite
     if end.changes is not None:
         from ganeti.node.backups.ends import open_changes  # noqa: PLC0415 - slow to import
 
-        with open_changes(end.changes, end.path, size) as changes:
+        with open_changes(end.changes, end.path, size, is_image=end.is_image) as changes:
             yield changes
+        return
+    if end.is_image:
+        from ganeti.node.backups.ends import open_image  # noqa: PLC0415 - slow to import
+
+        with open_image(end.path, size) as whole:
+            yield whole
         return
     descriptor = os.open(end.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -114,11 +120,15 @@ def open_sink(end: EndOrder, environment: Mapping[str, str]) -> Iterator[Sink]:
     new = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW if end.makes_file else 0
     descriptor = os.open(end.path, os.O_RDWR | os.O_CLOEXEC | new, 0o600)
     try:
-        sink = _FileSink(
-            descriptor,
-            Path(end.path),
-            is_new=end.makes_file,
-            has_zeros=end.has_zeros or end.makes_file,
+        sink = (
+            _image_sink(descriptor)
+            if end.is_image
+            else _FileSink(
+                descriptor,
+                Path(end.path),
+                is_new=end.makes_file,
+                has_zeros=end.has_zeros or end.makes_file,
+            )
         )
         try:
             yield sink
@@ -126,6 +136,12 @@ def open_sink(end: EndOrder, environment: Mapping[str, str]) -> Iterator[Sink]:
             sink.close()
     finally:
         os.close(descriptor)
+
+
+def _image_sink(descriptor: int) -> "DiskImageSink":
+    from ganeti.node.carrier.image_sink import DiskImageSink  # noqa: PLC0415 - slow to import
+
+    return DiskImageSink(descriptor)
 
 
 @contextlib.contextmanager
@@ -203,6 +219,8 @@ class _ScriptSource:
 def share_blocks(source: EndOrder, sink: EndOrder, size: int) -> bool:
     """Let a disk in a file share the blocks of another one; return False where that is impossible."""
     if source.argv or sink.argv or source.changes or source.point or sink.image or sink.makes_file:
+        return False
+    if source.is_image or sink.is_image:
         return False
     with open(source.path, "rb") as old, open(sink.path, "r+b") as new:  # noqa: PTH123 - devices or files
         both = [os.fstat(one.fileno()) for one in (old, new)]
@@ -287,63 +305,44 @@ class _ScriptSink:
 
 
 class _FileSink:
-    """Collects data to large pieces, which threads write."""
+    """Writes a file, or a disk whose bytes are those of its file."""
 
     def __init__(self, descriptor: int, path: Path, *, is_new: bool, has_zeros: bool) -> None:
         self._descriptor, self._path = descriptor, path
         self._is_new, self._has_zeros = is_new, has_zeros
-        self._offset = 0
-        self._writer = PieceWriter(descriptor, WRITE_BYTES)
-        self._room: mmap.mmap | None = None
-        self._filled = self._zeros = 0
+        self._data = Collector(descriptor)
+        self._zeros = 0
 
     def take(self, zeros: int, data: Piece) -> None:
         if self._has_zeros and zeros:
-            self._flush()
-            self._offset, zeros = self._offset + zeros, 0
+            self._data.skip(zeros)
+            zeros = 0
         self._zeros += zeros
         if data or self._zeros >= HOLE_PIECE:
             self._zero()
-        self._add(memoryview(data))
+        self._data.add(data)
 
     def _zero(self) -> None:
         """Let the zeros that were taken replace what the disk has; the kernel zeroes long runs faster."""
         count, self._zeros = self._zeros, 0
         if count >= ZEROS_LEAST:
-            self._flush()
-            whole = count - count % BLOCK if self._offset % BLOCK == 0 else 0
-            if whole and zero(self._descriptor, self._offset, whole):
-                self._offset, count = self._offset + whole, count - whole
+            self._data.flush()
+            offset = self._data.offset
+            whole = count - count % BLOCK if offset % BLOCK == 0 else 0
+            if whole and zero(self._descriptor, offset, whole):
+                self._data.skip(whole)
+                count -= whole
         for part in as_data(count, b""):
-            self._add(memoryview(part))
-
-    def _add(self, view: memoryview) -> None:
-        while view:
-            if self._room is None:
-                self._room = self._writer.room()
-            part = view[: WRITE_BYTES - self._filled]
-            self._room[self._filled : self._filled + len(part)] = part
-            self._filled += len(part)
-            view = view[len(part) :]
-            if self._filled == WRITE_BYTES:
-                self._flush()
-
-    def _flush(self) -> None:
-        """Let the collected data be written."""
-        if self._room is not None:
-            self._writer.put(self._offset, self._room, self._filled)
-            self._offset += self._filled
-            self._room, self._filled = None, 0
+            self._data.add(part)
 
     def close(self) -> None:
         """End the threads."""
-        self._writer.close()
+        self._data.close()
 
     def finish(self) -> None:
         self._zero()
-        self._flush()
-        self._writer.finish()
+        self._data.finish()
         if self._is_new:
-            os.ftruncate(self._descriptor, self._offset)
+            os.ftruncate(self._descriptor, self._data.offset)
             os.fsync(self._descriptor)
             sync_directory(self._path.parent)

@@ -68,6 +68,8 @@ class EndOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The path is a new file."""
     has_zeros: bool = False
     """Unwritten parts of the path read as zeros."""
+    is_image: bool = False
+    """The path is a disk in an image, not the disk itself."""
 
 
 class StreamOrder(msgspec.Struct, frozen=True, kw_only=True):

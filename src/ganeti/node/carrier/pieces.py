@@ -16,6 +16,8 @@ BLOCK = 4096
 """Positions and lengths that are a multiple of it may pass by the page cache."""
 SYNC_EVERY = 64 << 20
 """Bytes in the page cache that are not yet synced; otherwise the final sync would take long."""
+WRITE_BYTES = 4 << 20
+"""Data that a Collector writes at once."""
 _AHEAD, _WRITERS = 4, 3
 
 
@@ -139,3 +141,53 @@ class PieceWriter:
             self._unsynced = 0
             os.fdatasync(self._descriptor)
         return count
+
+
+class Collector:
+    """Collects consecutive data to large pieces, which a PieceWriter writes."""
+
+    def __init__(self, descriptor: int, offset: int = 0) -> None:
+        """Write from `offset` on."""
+        self._offset = offset
+        self._writer = PieceWriter(descriptor, WRITE_BYTES)
+        self._room: mmap.mmap | None = None
+        self._filled = 0
+
+    @property
+    def offset(self) -> int:
+        """Return the position of the next data."""
+        return self._offset + self._filled
+
+    def add(self, data: bytes | memoryview) -> None:
+        """Take data, which may change afterwards."""
+        view = memoryview(data)
+        while view:
+            if self._room is None:
+                self._room = self._writer.room()
+            part = view[: WRITE_BYTES - self._filled]
+            self._room[self._filled : self._filled + len(part)] = part
+            self._filled += len(part)
+            view = view[len(part) :]
+            if self._filled == WRITE_BYTES:
+                self.flush()
+
+    def flush(self) -> None:
+        """Let the collected data be written."""
+        if self._room is not None:
+            self._writer.put(self._offset, self._room, self._filled)
+            self._offset += self._filled
+            self._room, self._filled = None, 0
+
+    def skip(self, count: int) -> None:
+        """Let the next data follow after so many bytes, which are not written."""
+        self.flush()
+        self._offset += count
+
+    def finish(self) -> None:
+        """Return when everything is written and synced."""
+        self.flush()
+        self._writer.finish()
+
+    def close(self) -> None:
+        """End the threads; idempotent."""
+        self._writer.close()
