@@ -10,26 +10,26 @@ from ganeti.config.fill import instance_spec
 from ganeti.model.opcodes.backup import OpBackupExport
 from ganeti.model.opcodes.base import DiskRequest, OpCode
 from ganeti.model.opcodes.cluster import OpClusterSetParams
-from ganeti.model.opcodes.instance import OpInstanceStartup
+from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.opcodes.instance_changes import OpInstanceGrowDisk
 from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
 from ganeti.model.opcodes.moving import OpInstanceMove
 from ganeti.model.opcodes.points import OpBackupRestore, OpBackupSave
 from ganeti.model.opcodes.snapshots import OpInstanceSnapshotCreate
-from tests.support.export_nodes import ExportNode
-from tests.support.units_cluster import Master, World, failed, succeeded
-from tests.unit.units.opcodes import NAME, create, modify
+from ganeti.protocols.export_description import parse_description
+from tests.support.backup_nodes import backup_node, backup_world
+from tests.support.units_cluster import Master, failed, succeeded
+from tests.unit.units.opcodes import NAME, create, migrate, modify
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G11", "S74")]
 
 TWO = "node2.example.com"
+CLONE = "web2.example.com"
 
 
 @pytest.fixture
 async def master() -> AsyncIterator[Master]:
-    one = await Master.begin(
-        World(node_type=ExportNode, enabled_disk_templates=("file", "sharedfile", "plain"))
-    )
+    one = await Master.begin(backup_world("file", "sharedfile", "plain"))
     yield one
     await one.end()
 
@@ -39,8 +39,8 @@ def image(template: str = "sharedfile", **more: Any) -> Any:
     return create(disk_template=template, disks=[disk], no_install=True, start=False, **more)
 
 
-def formats(master: Master) -> list[str]:
-    return [disk.params["format"] for disk in master.instance(NAME).disks]
+def formats(master: Master, name: str = NAME) -> list[str]:
+    return [disk.params["format"] for disk in master.instance(name).disks]
 
 
 async def test_disk_records_its_format_and_keeps_it(master: Master) -> None:
@@ -93,51 +93,158 @@ async def test_creation_with_an_os_or_a_clone_is_refused(master: Master) -> None
 
 REFUSED: dict[str, tuple[OpCode, str]] = {
     "snapshot": (OpInstanceSnapshotCreate(instance_name=NAME, snapshot="s1"), "given a snapshot"),
-    "conversion": (modify(disk_template="sharedfile"), "converted"),
-    "clone": (
-        create(
-            "web2.example.com",
-            mode="clone",
-            src_instance=NAME,
-            disks=[],
-            disk_template="sharedfile",
-        ),
-        "cloned",
-    ),
     "reinstallation": (OpInstanceReinstall(instance_name=NAME), "reinstalled"),
-    "export": (OpBackupExport(instance_name=NAME, target_node=TWO), "exported"),
-    "backup": (OpBackupSave(instance_name=NAME, node=TWO), "backed up"),
-    "restore": (OpBackupRestore(instance_name=NAME), "restored from a backup"),
-    "move": (
-        OpInstanceMove(instance_name=NAME, target_node=TWO),
-        "moved to another node's storage",
-    ),
+    "restore": (OpBackupRestore(instance_name=NAME, live=True), "started above its backup"),
 }
 """Operations with an instance that has an image, and the word for them in the refusal."""
+ADVICE = {"reinstallation": "installation medium", "restore": "omit --live"}
 
 
 @pytest.mark.parametrize("operation", REFUSED)
-async def test_operation_on_the_data_is_refused_before_it_begins(
+async def test_operation_that_needs_raw_disks_is_refused_before_it_begins(
     master: Master, operation: str
 ) -> None:
     succeeded(await master.run(image("file")))
+    succeeded(await master.run(OpBackupSave(instance_name=NAME, node=TWO)))
     before = master.snapshot.instances
     op, participle = REFUSED[operation]
     _name, (text, code) = failed(await master.run(op))
     assert code == "wrong_state"
     assert f"cannot be {participle}: its disk 0 has format=qcow2" in text
-    advice = "installation medium" if operation == "reinstallation" else "add:size=SIZE,format=raw"
-    assert advice in text
+    convert = f"(gnt-instance modify -t file --ext-params format=raw {NAME})"
+    assert ADVICE.get(operation, convert) in text
     assert master.snapshot.instances == before
 
 
-async def test_raw_disk_is_not_converted_to_an_image(master: Master) -> None:
+def write(master: Master, text: str) -> None:
+    """Let all disks have this content."""
+    for node in master.world.nodes.values():
+        for place in (node.local, node.shared):
+            for path in place.disks:
+                place.contents[path] = text
+
+
+def contents(master: Master, name: str = NAME) -> list[str]:
+    instance = master.instance(name)
+    node = master.world.nodes[master.snapshot.nodes[instance.primary_node].name]
+    place = node.local if instance.disk_template == "file" else node.shared
+    return [place.contents[str(disk.logical_id[1])] for disk in instance.disks]
+
+
+async def test_clone_has_images_like_its_source_or_the_requested_disks(master: Master) -> None:
+    succeeded(await master.run(image("file")))
+    write(master, "data")
+    clone = create(CLONE, mode="clone", src_instance=NAME, disks=[], disk_template=None)
+    succeeded(await master.run(replace(clone, start=False, pnode=TWO)))
+    assert contents(master, CLONE) == ["data"]
+    assert formats(master, CLONE) == ["qcow2"]
+    raw = replace(clone, instance_name="web3.example.com", disk_template="sharedfile", start=False)
+    succeeded(await master.run(raw))
+    assert formats(master, "web3.example.com") == ["raw"]
+
+
+async def test_running_guest_on_an_image_is_cloned(master: Master) -> None:
+    succeeded(await master.run(image("file")))
+    succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    write(master, "data")
+    clone = create(CLONE, mode="clone", src_instance=NAME, disks=[], disk_template=None)
+    succeeded(await master.run(replace(clone, start=False)))
+    assert contents(master, CLONE) == ["data"]
+
+
+@pytest.mark.parametrize("runs", [False, True])
+async def test_image_is_backed_up_and_restored(master: Master, *, runs: bool) -> None:
+    succeeded(await master.run(image("file")))
+    if runs:
+        succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    write(master, "old")
+    succeeded(await master.run(OpBackupSave(instance_name=NAME, node=TWO)))
+    second = succeeded(await master.run(OpBackupSave(instance_name=NAME, node=TWO)))
+    assert second["parent"]
+    if runs:
+        succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
+    write(master, "new")
+    succeeded(await master.run(OpBackupRestore(instance_name=NAME)))
+    assert contents(master) == ["old"]
+
+
+async def test_image_is_exported_as_it_is(master: Master) -> None:
+    succeeded(await master.run(image("file")))
+    view = await master.run(OpBackupExport(instance_name=NAME, target_node=TWO))
+    succeeded(view)
+    assert "a disk is an image: disks are copied as they are" in str(view)
+    described = parse_description(backup_node(master.world, 2).exports[NAME].config)
+    assert described.data == "raw"
+
+
+async def test_data_of_a_raw_disk_is_imported_to_an_image(master: Master) -> None:
+    succeeded(await master.run(create(disk_template="sharedfile", start=False)))
+    write(master, "data")
+    point = succeeded(await master.run(OpBackupSave(instance_name=NAME, node=TWO)))["point"]
+    disk = DiskRequest(size=512, params={"format": "qcow2"})
+    op = create(CLONE, mode="import", src_path=NAME, disks=[disk, disk], disk_template="file")
+    succeeded(await master.run(replace(op, src_backup=point, start=False)))
+    assert contents(master, CLONE) == ["data", "data"]
+    assert formats(master, CLONE) == ["qcow2", "qcow2"]
+
+
+async def test_data_of_a_script_does_not_become_an_image(master: Master) -> None:
     succeeded(await master.run(create(disk_template="file", start=False)))
-    op = modify(disk_template="sharedfile", ext_params={"format": "qcow2"})
+    succeeded(await master.run(OpBackupExport(instance_name=NAME, target_node=TWO)))
+    disk = DiskRequest(size=512, params={"format": "qcow2"})
+    op = create(CLONE, mode="import", src_path=NAME, src_node=TWO, start=False)
+    _name, (text, _code) = failed(
+        await master.run(replace(op, disks=[disk, disk], disk_template="file"))
+    )
+    assert "cannot be imported by a script of OS tiny: its disk 0 has format=qcow2" in text
+    assert "use format=raw" in text
+
+
+@pytest.mark.parametrize("runs", [False, True])
+async def test_instance_with_an_image_moves_while_it_is_down(master: Master, *, runs: bool) -> None:
+    succeeded(await master.run(image("file")))
+    if runs:
+        succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    write(master, "data")
+    view = await master.run(OpInstanceMove(instance_name=NAME, target_node=TWO))
+    succeeded(view)
+    assert ("has format=qcow2, so it cannot migrate while the guest runs" in str(view)) == runs
+    assert contents(master) == ["data"]
+    assert formats(master) == ["qcow2"]
+
+
+async def test_running_instance_with_an_image_is_not_migrated_with_its_disks(
+    master: Master,
+) -> None:
+    succeeded(await master.run(image("file")))
+    succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    _name, (text, _code) = failed(await master.run(migrate()))
+    assert "has format=qcow2, so it cannot migrate while the guest runs" in text
+
+
+async def test_stopped_instance_is_converted_to_images_and_back(master: Master) -> None:
+    succeeded(await master.run(create(disk_template="file", start=False)))
+    write(master, "data")
+    for template, form in (("file", "qcow2"), ("sharedfile", "qcow2"), ("sharedfile", "raw")):
+        op = modify(disk_template=template, ext_params={"format": form})
+        succeeded(await master.run(op))
+        assert formats(master) == [form, form]
+        assert contents(master) == ["data", "data"]
+        _name, (text, _code) = failed(await master.run(op))
+        assert f"has disk template {template} in " in text
+
+
+async def test_running_instance_is_not_converted_to_images_or_back(master: Master) -> None:
+    succeeded(await master.run(image("file")))
+    succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    _name, (text, _code) = failed(await master.run(modify(disk_template="sharedfile")))
+    assert "cannot be converted while it runs: its disk 0 has format=qcow2" in text
+    assert f"first run: gnt-instance shutdown {NAME}" in text
+    succeeded(await master.run(create(CLONE, disk_template="file", hypervisor="kvm")))
+    op = modify(CLONE, disk_template="sharedfile", ext_params={"format": "qcow2"})
     _name, (text, _code) = failed(await master.run(op))
+    assert "cannot be converted to images while it runs" in text
     assert "--ext-params format=raw" in text
-    succeeded(await master.run(replace(op, ext_params={"format": "raw"})))
-    assert formats(master) == ["raw", "raw"]
 
 
 async def test_rename_does_not_run_the_script(master: Master) -> None:

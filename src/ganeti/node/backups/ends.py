@@ -400,7 +400,7 @@ class ImageSink:
 
 @contextlib.contextmanager
 def open_changes(
-    order: ChangesOrder, path: str, size: int, *, is_image: bool
+    order: ChangesOrder, path: str, size: int, *, is_image: bool = False
 ) -> Iterator[ChangesSource | WholeSource]:
     """Open a disk, which may be an image, and the sums of its former blocks."""
     with contextlib.ExitStack() as files:

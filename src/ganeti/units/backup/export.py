@@ -67,8 +67,7 @@ from ganeti.units.instance.access import (
     primary_node,
     set_admin_state,
 )
-from ganeti.units.instance.image_disks import check_no_images
-from ganeti.units.instance.install import osparams_with, scripts_of
+from ganeti.units.instance.install import exports_by_script, osparams_with
 from ganeti.units.instance.power import run_again, shut_down_source
 from ganeti.units.instance.remove import LUInstanceRemove
 from ganeti.units.instance.snapshot_checks import check_no_snapshots, check_not_rolling_back
@@ -172,9 +171,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         op, instance = self.op, self.instance(ctx.snapshot)
         check_allowed(op.compress, ctx.snapshot.cluster.compression_tools)
         if op.mode == REMOTE:
-            check_no_images(instance.name, instance.disks, "moved to another cluster")
             return await plan_remote(ctx, op, instance)
-        check_no_images(instance.name, instance.disks, "exported")
         check_not_migrating(instance)
         check_not_rolling_back(instance)
         if op.remove_instance:
@@ -197,12 +194,8 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
                 " exported; try again without --noshutdown",
                 ErrorCode.WRONG_STATE,
             )
-        by_script = not op.ova and "export" in await scripts_of(ctx, source, instance.os)
+        by_script = not op.ova and await exports_by_script(ctx, source, instance)
         await self._check_space(ctx, instance, target)
-        if instance.disks and not by_script and not op.ova:
-            ctx.info(
-                f"OS {instance.os or '(none)'} has no script export: disks are copied as they are"
-            )
         plan = ExportPlan(
             instance,
             source,

@@ -18,7 +18,7 @@ from ganeti.model.opcodes.backup import OpBackupExport
 from ganeti.rpc.procedures.streams import STREAM_SEND, DiskEnd, SendArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import check_not_migrating, is_running, primary_node
-from ganeti.units.instance.install import osparams_with, scripts_of
+from ganeti.units.instance.install import exports_by_script, osparams_with
 from ganeti.units.instance.power import run_again, shut_down_source
 from ganeti.units.instance.snapshot_checks import check_no_snapshots
 from ganeti.units.mirrors.opening import disks_ready
@@ -78,7 +78,7 @@ async def plan_remote(ctx: UnitContext, op: OpBackupExport, instance: Instance) 
         for index, info in enumerate(op.target_node)
     )
     was_running = await is_running(ctx, source, instance)
-    by_script = "export" in await scripts_of(ctx, source, instance.os)
+    by_script = await exports_by_script(ctx, source, instance)
     osparams = osparams_with(ctx, instance)
     return RemotePlan(
         instance, source, was_running, by_script, key_name, certificate, disks, osparams

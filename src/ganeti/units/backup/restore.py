@@ -81,7 +81,6 @@ class LUBackupRestore(InstanceUnit[OpBackupRestore, RestorePlan]):
 
     async def check_prereq(self, ctx: UnitContext) -> RestorePlan:
         instance, op = self.instance(ctx.snapshot), self.op
-        check_no_images(instance.name, instance.disks, "restored from a backup")
         had = earlier(op, instance) if op.live else None
         if had is None:
             await check_down(ctx, instance, "restored", above_backup=True)
@@ -101,6 +100,9 @@ class LUBackupRestore(InstanceUnit[OpBackupRestore, RestorePlan]):
             ctx.warn(f"the last check or drill of backup {point.point} failed: {point.proof.why}")
         keys = keys_to_read(ctx.snapshot, point, allow_unencrypted=op.allow_unencrypted)
         if op.live:
+            check_no_images(
+                instance.name, instance.disks, "started above its backup", "omit --live"
+            )
             await check_can_begin(ctx, instance, node)
             live = planned(ctx, instance, node, place, point, keys=keys)
             return RestorePlan(instance, node, place, point, [], keys, live)

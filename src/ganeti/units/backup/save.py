@@ -44,7 +44,6 @@ from ganeti.units.instance.access import (
     is_running,
     primary_node,
 )
-from ganeti.units.instance.image_disks import check_no_images
 from ganeti.units.instance.snapshot_checks import MEANING, check_not_rolling_back
 from ganeti.units.mirrors.opening import disks_ready
 from ganeti.units.node_choice import check_online
@@ -88,7 +87,6 @@ class LUBackupSave(InstanceUnit[OpBackupSave, SavePlan]):
         instance = self.instance(ctx.snapshot)
         check_not_migrating(instance)
         check_not_rolling_back(instance)
-        check_no_images(instance.name, instance.disks, "backed up")
         if not instance.disks:
             raise PrereqError(f"{instance.name} has no disks", ErrorCode.WRONG_STATE)
         source = primary_node(ctx, instance)

@@ -23,7 +23,6 @@ from ganeti.units.allocation import allocators_for
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import check_not_migrating, is_running, primary_node
 from ganeti.units.instance.disks import copies_open, disks_opened
-from ganeti.units.instance.image_disks import check_no_images
 from ganeti.units.instance.install import scripts_of
 from ganeti.units.instance.snapshot_checks import MEANING, check_not_rolling_back
 from ganeti.units.mirrors.opening import disks_ready
@@ -67,7 +66,6 @@ async def plan_clone(ctx: UnitContext, source: Instance, os: str, target: Node) 
     check_not_rolling_back(source)
     if not source.disks:
         raise PrereqError(f"{source.name} has no disks to clone", ErrorCode.WRONG_STATE)
-    check_no_images(source.name, source.disks, "cloned")
     node = primary_node(ctx, source)
     check_online(node)
     runs = await is_running(ctx, node, source)

@@ -192,17 +192,19 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             check_no_conflicts(ctx, own[0], unplaced.nics)
         uuids = [NodeUuid(one.uuid) for one in nodes]
         instance = placed_disks(planner_of(unplaced), unplaced, uuids, JobNames(ctx))
-        if found or certificate or source or not op.no_install:
+        if op.mode == "create" and not op.no_install:
             check_no_images(
                 op.instance_name,
                 instance.disks,
-                "created with data or an OS",
+                "created with an OS",
                 "use format=raw, or --no-install and an installation medium",
             )
         ctx.check_change(lambda draft: _add(draft, instance))
         await self._check_resources(ctx, nodes, instance, adopted)
-        imported = await plan_import(ctx, found, instance.os, node) if found else None
-        remote = await plan_remote_import(ctx, op, certificate, node) if certificate else None
+        imported = await plan_import(ctx, found, instance, node) if found else None
+        remote = (
+            await plan_remote_import(ctx, op, instance, certificate, node) if certificate else None
+        )
         cloned = await plan_clone(ctx, source, instance.os, node) if source else None
         by_script = [one.by_script for one in (imported, remote) if one is not None]
         must_fit = (all(by_script) and cloned is None) or os_is_given

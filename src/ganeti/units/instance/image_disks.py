@@ -1,4 +1,4 @@
-"""Refusals because of disks that are images: nothing but a guest reads or writes their data."""
+"""Refusals because of disks that are images: operations that need the bytes of a disk in its file."""
 
 from collections.abc import Iterable
 
@@ -12,19 +12,21 @@ def is_image(disk: Disk) -> bool:
     return disk_format(disk.template, disk.params) != RAW
 
 
+def has_images(disks: Iterable[Disk]) -> bool:
+    """Return whether a disk is an image."""
+    return any(is_image(disk) for disk in disks)
+
+
 def check_no_images(name: str, disks: Iterable[Disk], participle: str, advice: str = "") -> None:
-    """Refuse an operation that reads or writes the data of an instance's disks; `participle` names it."""
+    """Refuse an operation that needs raw disks; `participle` names it. The default advice is a conversion."""
     for index, disk in enumerate(disks):
         if is_image(disk):
             form = disk_format(disk.template, disk.params)
+            convert = (
+                f"convert its disks while it is down (gnt-instance modify -t {disk.template}"
+                f" --ext-params format={RAW} {name})"
+            )
             raise PrereqError(
-                f"{name} cannot be {participle}: its disk {index} has format={form}, and only a guest can read or"
-                f" write such a disk; {advice or _ADVICE}",
+                f"{name} cannot be {participle}: its disk {index} has format={form}; {advice or convert}",
                 ErrorCode.WRONG_STATE,
             )
-
-
-_ADVICE = (
-    f"add a disk with format={RAW} (gnt-instance modify --disk add:size=SIZE,format={RAW}), copy the data in the"
-    " guest, and remove the other disk"
-)

@@ -59,6 +59,7 @@ from ganeti.units.backup.keys import keys_to_read
 from ganeti.units.backup.points import places
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.disks import copies_open
+from ganeti.units.instance.image_disks import check_no_images
 from ganeti.units.instance.install import run_script, scripts_of
 from ganeti.units.telling import showing
 from ganeti.units.transfers import Load, carry, make_route
@@ -349,8 +350,11 @@ def _without_defaults(cluster: Cluster, op: OpInstanceCreate) -> OpInstanceCreat
     )
 
 
-async def plan_import(ctx: UnitContext, found: FoundExport, os: str, node: Node) -> ImportPlan:
+async def plan_import(
+    ctx: UnitContext, found: FoundExport, instance: Instance, node: Node
+) -> ImportPlan:
     """Decide how dumps become disks; refuse dumps of an export script without a matching import script."""
+    os = instance.os
     scripts, how = await scripts_of(ctx, node, os), found.description.data
     has_script = "import" in scripts
     if how == SCRIPT and not has_script:
@@ -362,6 +366,10 @@ async def plan_import(ctx: UnitContext, found: FoundExport, os: str, node: Node)
     if how != RAW and not has_script and found.description.disks:
         ctx.warn(f"OS {os or '(none)'} has no script import: dumps are used as images of disks")
     by_script = has_script and how != RAW
+    if by_script:
+        check_no_images(
+            instance.name, instance.disks, f"imported by a script of OS {os}", "use format=raw"
+        )
     if not by_script and found.image is None and found.description.compression == NONE:
         _check_sizes(ctx, found)
     return ImportPlan(found, by_script, "rename" in scripts)

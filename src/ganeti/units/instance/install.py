@@ -19,6 +19,7 @@ from ganeti.rpc.procedures.programs import (
     ScriptResult,
 )
 from ganeti.units.context import UnitContext
+from ganeti.units.instance.image_disks import has_images
 from ganeti.units.telling import LOOK_EVERY_S, ScriptWatch, telling
 
 A = TypeVar("A", bound=msgspec.Struct)
@@ -99,6 +100,20 @@ async def scripts_of(ctx: UnitContext, node: Node, os: str) -> frozenset[str]:
     found = await ctx.call(node, OS_DIAGNOSE, Nothing()) if name else []
     infos = [info for info in found if info.name == name and not info.problem]
     return frozenset(infos[0].scripts) if infos else frozenset()
+
+
+async def exports_by_script(ctx: UnitContext, node: Node, instance: Instance) -> bool:
+    """Return whether a script of its OS reads the disks of an instance for an export."""
+    has_script = "export" in await scripts_of(ctx, node, instance.os)
+    if instance.disks and not (has_script and not has_images(instance.disks)):
+        why = (
+            "a disk is an image"
+            if has_script
+            else f"OS {instance.os or '(none)'} has no script export"
+        )
+        ctx.info(f"{why}: disks are copied as they are")
+        return False
+    return has_script
 
 
 def show_tail(ctx: UnitContext, done: ScriptResult) -> None:

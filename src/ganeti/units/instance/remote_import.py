@@ -27,6 +27,7 @@ from ganeti.rpc.procedures.streams import (
 )
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.disks import copies_open
+from ganeti.units.instance.image_disks import has_images
 from ganeti.units.instance.install import scripts_of
 from ganeti.units.telling import (
     FIRST_PROGRESS_S,
@@ -96,13 +97,12 @@ def check_source(ctx: UnitContext, op: OpInstanceCreate) -> str:
 
 
 async def plan_remote_import(
-    ctx: UnitContext, op: OpInstanceCreate, certificate: str, node: Node
+    ctx: UnitContext, op: OpInstanceCreate, instance: Instance, certificate: str, node: Node
 ) -> RemoteSource:
     """Return how the data will be read; the source announces its form, and both must match."""
     scripts = await scripts_of(ctx, node, op.os_type or "")
-    return RemoteSource(
-        str(op.source_instance_name), certificate, "import" in scripts, "rename" in scripts
-    )
+    by_script = "import" in scripts and not has_images(instance.disks)
+    return RemoteSource(str(op.source_instance_name), certificate, by_script, "rename" in scripts)
 
 
 async def receive_disks(

@@ -36,7 +36,7 @@ from ganeti.units.instance.disks import (
     wait_for_sync,
 )
 from ganeti.units.instance.grants import check_recovery
-from ganeti.units.instance.image_disks import check_no_images
+from ganeti.units.instance.image_disks import check_no_images, is_image
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.requests import check_template
 from ganeti.units.instance.snapshot_checks import check_no_snapshots
@@ -83,11 +83,12 @@ async def plan_conversion(ctx: UnitContext, before: Instance, op: OpInstanceSetP
     template = check_template(op.disk_template, ctx.snapshot.cluster)
     _check_templates(before, template)
     check_no_snapshots(before, "converted", "only the present data is copied")
-    check_no_images(before.name, before.disks, "converted")
     node = primary_node(ctx, before)
     check_online(node)
     is_up = await is_running(ctx, node, before)
     if is_up:
+        shut_down = f"first run: gnt-instance shutdown {before.name}"
+        check_no_images(before.name, before.disks, "converted while it runs", shut_down)
         await check_can_move_live(ctx, before, node, template)
     elif before.admin_state == "up":
         raise PrereqError(
@@ -101,12 +102,13 @@ async def plan_conversion(ctx: UnitContext, before: Instance, op: OpInstanceSetP
         disks=_new_disks(ctx, before, template, op, in_place=not is_up),
         secondary_nodes=(),
     )
-    check_no_images(
-        before.name,
-        unplaced.disks,
-        "converted",
-        "convert it to format=raw (--ext-params format=raw)",
-    )
+    if is_up:
+        check_no_images(
+            before.name,
+            unplaced.disks,
+            "converted to images while it runs",
+            f"{shut_down}, or use --ext-params format=raw",
+        )
     uuids = [NodeUuid(one.uuid) for one in nodes]
     after = placed_disks(PLANNERS[template.name], unplaced, uuids, JobNames(ctx))
     _check_places(before, after)
@@ -136,7 +138,7 @@ def _check_places(before: Instance, after: Instance) -> None:
         return
     planner = PLANNERS[after.disk_template]
     for old, new in zip(before.disks, after.disks, strict=True):
-        if planner.place(old) != planner.place(new):
+        if planner.place(old) != planner.place(new) or is_image(old) != is_image(new):
             return
     place = planner.place(before.disks[0])
     where = (

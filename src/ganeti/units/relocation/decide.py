@@ -27,7 +27,6 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.disks import is_mirrored
-from ganeti.units.instance.image_disks import check_no_images
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.pending import check_nothing_pending
 from ganeti.units.instance.snapshot_checks import check_no_snapshots, why_unfinished
@@ -192,7 +191,6 @@ class _Decision:
         makes_disks = way in (Way.COPY, Way.REPLACE)
         if makes_disks:
             check_no_snapshots(instance, "moved", "only the present data is copied")
-            check_no_images(instance.name, instance.disks, "moved to another node's storage")
         needs = space_needed(ctx.snapshot.cluster, instance.disks) if makes_disks else {}
         info = await free_resources(ctx, target, self.what, needs)
         if makes_disks:

@@ -7,7 +7,7 @@ from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.config.nvram import has_nvram_on_its_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.layouts.places import Way
-from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.disk_templates import DISK_TEMPLATES, RAW, disk_format
 from ganeti.model.objects import Instance, Node
 from ganeti.rpc.procedures.instances import RunningInstance
 from ganeti.rpc.procedures.migration import MigrationInfo
@@ -186,4 +186,6 @@ def why_not_sent(instance: Instance, info: MigrationInfo) -> str:
     for index, disk in enumerate(info.instance.disks):
         if disk.mode == "ro":
             return f"disk {index} of {instance.name} is read-only, so it cannot migrate while the guest runs"
+        if (form := disk_format(disk.template, disk.params)) != RAW:
+            return f"disk {index} of {instance.name} has format={form}, so it cannot migrate while the guest runs"
     return ""
