@@ -117,13 +117,17 @@ class OsScripts:
         debug: int,
         *,
         reinstall: bool = False,
+        runner: Sequence[str] = (),
     ) -> ScriptResult:
-        """Install an OS on the instance's disks; GuestOsError with the end of the script's output."""
+        """Install an OS on the instance's disks; GuestOsError with the end of the script's output.
+
+        `runner` has the words of a program that runs the script, if it cannot be run directly.
+        """
         info, chosen = self._choose(choice)
         check_hypervisor(info, instance.hypervisor)
         script = {"INSTANCE_REINSTALL": "1"} if reinstall else {}
         environment = instance_environment(chosen, instance, disk_paths, debug=debug, script=script)
-        return await self._run_on(key, info, "create", instance, environment)
+        return await self._run_on(key, info, "create", instance, environment, runner=runner)
 
     async def rename(
         self,
@@ -134,6 +138,7 @@ class OsScripts:
         debug: int,
         *,
         old_name: str,
+        runner: Sequence[str] = (),
     ) -> ScriptResult:
         """Set the name of `instance` in the installed system; GuestOsError as for `create`."""
         info, chosen = self._choose(choice)
@@ -146,7 +151,7 @@ class OsScripts:
             debug=debug,
             script={"OLD_INSTANCE_NAME": host_name(old_name, "old_name")},
         )
-        return await self._run_on(key, info, "rename", instance, environment)
+        return await self._run_on(key, info, "rename", instance, environment, runner=runner)
 
     def export_command(
         self,
@@ -196,13 +201,17 @@ class OsScripts:
         script: str,
         instance: InstanceSpec,
         environment: Mapping[str, str],
+        *,
+        runner: Sequence[str],
     ) -> ScriptResult:
         """Run a script on an instance's disks, as a task of the node."""
+        # The runner must find this package like the daemon; it does not pass the path on.
+        own = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
         log_path = self._log_path(script, info.name, instance.name, key)
         status = await self.tasks.run(
             key,
-            _script(info, script),
-            env=environment,
+            [*runner, *_script(info, script)],
+            env={**environment, **own} if runner else environment,
             log_path=log_path,
             timeout_s=SCRIPT_TIMEOUT_S,
             stdout_path=log_path.with_suffix(OUTPUT_SUFFIX),

@@ -28,6 +28,11 @@ class InstanceDisks:
         return [device.path for device in self._devices]
 
     @property
+    def are_images(self) -> list[bool]:
+        """Return whether each disk is an image, whose path has other bytes than the disk."""
+        return [device.is_image for device in self._devices]
+
+    @property
     def images(self) -> list[str]:
         """Return the paths for the hypervisor, which knows the format of each disk, usable or not."""
         return [device.image for device in self._devices]
@@ -54,11 +59,10 @@ class InstanceDisks:
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[list[str]]:
-        """Keep the disks usable for the block, and return the paths with their bytes."""
-        paths = self.paths  # refused before anything is opened
-        await self.open()
+        """Keep the disks usable for the block, and return `images`."""
+        images = await self.open()
         try:
-            yield paths
+            yield images
         except BaseException:
             await self.abandon()
             raise

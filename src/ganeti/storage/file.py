@@ -26,6 +26,8 @@ from ganeti.storage.image_files import (
     has_header,
     image_size,
     is_new_image,
+    new_image,
+    raw_copy,
     why_not_grown,
     write_empty_image,
 )
@@ -266,6 +268,7 @@ class FileDisk(BlockDevice):
             contextlib.suppress(FileNotFoundError, DirectoryMissing),
             self._allowed().enter(self._name) as place,
         ):
+            self._remove_copies(place)
             descriptor = place.open_file(os.O_RDONLY)
             try:
                 is_foreign = self._is_foreign(descriptor)
@@ -275,6 +278,12 @@ class FileDisk(BlockDevice):
                 os.unlink(place.name, dir_fd=place.directory)
                 place.remove_directory_if_empty()
                 place.sync()
+
+    def _remove_copies(self, place: Location) -> None:
+        """Remove what a script left that was interrupted together with the node."""
+        for name in (raw_copy(place.name), new_image(place.name)) if self._is_image else ():
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=place.directory)
 
     def _check(self) -> None:
         with self._allowed().enter(self._name) as place:

@@ -18,6 +18,16 @@ GROW_S = 600.0
 _MAGIC_LENGTH = 4
 
 
+def raw_copy(path: str) -> str:
+    """Return the path of the raw copy of an image for a script, which exists only while the script runs."""
+    return f"{path}.script"
+
+
+def new_image(path: str) -> str:
+    """Return the path of the image that replaces one after a script."""
+    return f"{path}.script-new"
+
+
 def empty_image(size: int) -> tuple[bytes, bytes]:
     """Return the header of an image whose disk has `size` bytes and reads as zeros, and the tables that follow it."""
     parts, first = closing(CLUSTER, size, {})

@@ -47,6 +47,10 @@ def add(args: argparse.Namespace) -> int:
     the instance. With another OS (-o) only the disks are written. The node gets a copy of the image first if it has
     none.
 
+    A disk with format=qcow2 (templates file and sharedfile) is an image that grows with the data of the guest.
+    Snapshots, moves to other storage while the guest runs, and restores with --live need format=raw; 'gnt-instance
+    modify -t file -e format=raw' converts the disks of a stopped instance.
+
     If --node is not given, the allocator (--iallocator; default: the cluster's) chooses the nodes.
     The domain of the cluster's name is appended to a name without a dot.
     """

@@ -61,7 +61,7 @@ def modify(args: argparse.Namespace) -> int:
     rbd -e pool=POOL), or to another directory (-t file --file-storage-dir NAME). A running guest continues
     meanwhile: it is paused for a moment when it gets its new disks, and --bandwidth limits the copying. 'gnt-job
     cancel --kill' ends the move and keeps the old disks. Between two providers of external storage (ext), disks
-    move only while the instance is down.
+    move only while the instance is down; so do disks with format=qcow2, and -e format=FORMAT converts them.
 
     Removing a disk destroys its data, so the command asks for confirmation. --force skips the prompt and
     the check that the node can run and install the changed instance.

@@ -56,7 +56,6 @@ from ganeti.units.instance.disks import (
 )
 from ganeti.units.instance.hardware import with_pinned_hardware
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
-from ganeti.units.instance.image_disks import check_no_images
 from ganeti.units.instance.importing import (
     IMPORT,
     FoundExport,
@@ -192,13 +191,6 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             check_no_conflicts(ctx, own[0], unplaced.nics)
         uuids = [NodeUuid(one.uuid) for one in nodes]
         instance = placed_disks(planner_of(unplaced), unplaced, uuids, JobNames(ctx))
-        if op.mode == "create" and not op.no_install:
-            check_no_images(
-                op.instance_name,
-                instance.disks,
-                "created with an OS",
-                "use format=raw, or --no-install and an installation medium",
-            )
         ctx.check_change(lambda draft: _add(draft, instance))
         await self._check_resources(ctx, nodes, instance, adopted)
         imported = await plan_import(ctx, found, instance, node) if found else None

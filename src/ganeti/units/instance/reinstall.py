@@ -19,7 +19,6 @@ from ganeti.units.context import UnitContext
 from ganeti.units.image.using import check_image_fits, image_of, write_disks
 from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
 from ganeti.units.instance.grants import grant_primary
-from ganeti.units.instance.image_disks import check_no_images
 from ganeti.units.instance.install import check_os, install_os, osparams_with
 from ganeti.units.mirrors.opening import disks_ready
 
@@ -67,12 +66,6 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, ReinstallPlan]):
         op = self.op
         instance = self.instance(ctx.snapshot)
         await check_down(ctx, instance, "reinstalled")
-        check_no_images(
-            instance.name,
-            instance.disks,
-            "reinstalled",
-            "start it from an installation medium (cdrom_image_path)",
-        )
         if not instance.disks:
             raise PrereqError(
                 f"instance {instance.name} has no disks, so nothing can be installed on it",

@@ -22,7 +22,6 @@ from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
 from ganeti.units.instance.disks import label_disks
 from ganeti.units.instance.grants import grant_primary
-from ganeti.units.instance.image_disks import has_images
 from ganeti.units.instance.install import osparams_with, run_script
 from ganeti.units.mirrors.opening import disks_ready
 
@@ -70,16 +69,10 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
         await name_lookup.check_name(
             new_name, name_check=self.op.name_check, ip_check=self.op.ip_check
         )
-        images = has_images(instance.disks)
-        if instance.os and images:
-            ctx.warn(
-                f"the rename script of OS {instance.os} does not run, because a disk of {instance.name} has"
-                " format=qcow2; change the name of the system in the guest"
-            )
         return RenamePlan(
             instance=replace(instance, name=new_name),
             old_name=instance.name,
-            runs_script=bool(instance.os and instance.disks and not images),
+            runs_script=bool(instance.os and instance.disks),
         )
 
     def hook_variables(
