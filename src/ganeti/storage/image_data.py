@@ -4,6 +4,7 @@ The tables of an image are read here instead of by QEMU: their content is the gu
 can do to this reader is an error. It reads only the one file, so it needs no confinement, no socket and no mount.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -30,10 +31,10 @@ _QEMU_LOCKS, _QEMU_LOCKS_COUNT = 100, 200
 _WRITES, _NO_WRITES = 101, 201
 
 
-def lock_image(descriptor: int, *, writes: bool) -> None:
+def lock_image(descriptor: int, path: str, *, writes: bool) -> None:
     """Keep QEMU from an image until the descriptor is closed, from writing only if this program reads.
 
-    StorageError if a program uses it. A file system without locks has none for QEMU either.
+    `path` is for messages. StorageError if a program uses it. A file system without locks has none for QEMU either.
     """
     try:
         if writes:
@@ -46,7 +47,7 @@ def lock_image(descriptor: int, *, writes: bool) -> None:
                 raise BlockingIOError(errno.EAGAIN, "is locked")
     except OSError as err:
         if err.errno in (errno.EAGAIN, errno.EACCES):
-            raise StorageError("a program uses the image; stop the guest") from err
+            raise StorageError(f"{path}: a program uses the image; stop the guest") from err
 
 
 def _lock(descriptor: int, kind: int, begin: int, count: int) -> None:
@@ -56,22 +57,38 @@ def _lock(descriptor: int, kind: int, begin: int, count: int) -> None:
 class ImageReader:
     """The data of the disk in an image. Every method raises HostError if the image is damaged."""
 
-    def __init__(self, descriptor: int, size: int) -> None:
-        """Read the first `size` bytes of the disk; StorageError if the file is not a safe image of that size."""
-        if (has := image_size(descriptor)) < size:
-            raise StorageError(f"the disk in the image has {has} bytes instead of {size}")
-        self._descriptor, self._size = descriptor, size
+    def __init__(self, descriptor: int, size: int, path: str) -> None:
+        """Read the first `size` bytes of the disk; HostError if the file is not a safe image of that size.
+
+        `path` is for messages.
+        """
+        self._descriptor, self._size, self._path = descriptor, size, path
         self._length = os.fstat(descriptor).st_size
-        at, count = parse_tables(os.pread(descriptor, _HEADER, 0))
-        needed = clusters(size, REGION)
-        if count < needed:
-            raise HostError("its tables do not fit its size")
-        self._directory = unpacked(self._exactly(at, needed * 8))
+        with self._named():
+            if (has := image_size(descriptor)) < size:
+                raise HostError(f"the disk in the image has {has} bytes instead of {size}")
+            at, count = parse_tables(os.pread(descriptor, _HEADER, 0))
+            needed = clusters(size, REGION)
+            if count < needed:
+                raise HostError("its tables do not fit its size")
+            self._directory = unpacked(self._exactly(at, needed * 8))
         self._region = -1
         self._now: Table | None = None
 
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the image in an error."""
+        try:
+            yield
+        except HostError as err:
+            raise HostError(f"{self._path}: {err.message}") from err
+
     def spans(self) -> Iterator[tuple[int, int, bool]]:
         """Yield offset and length of consecutive parts, and whether they certainly read as zeros."""
+        with self._named():
+            yield from self._spans()
+
+    def _spans(self) -> Iterator[tuple[int, int, bool]]:
         begin, offset, was_zero = 0, 0, True
         while offset < self._size:
             is_empty = self._table(offset // REGION) is None
@@ -85,13 +102,14 @@ class ImageReader:
 
     def read(self, offset: int, room: memoryview) -> None:
         """Fill the buffer with the bytes of the disk at `offset`."""
-        while room:
-            at, length = self._run(offset, len(room))
-            if at is None:
-                room[:length] = bytes(length)
-            else:
-                self._fill(at, room[:length])
-            room, offset = room[length:], offset + length
+        with self._named():
+            while room:
+                at, length = self._run(offset, len(room))
+                if at is None:
+                    room[:length] = bytes(length)
+                else:
+                    self._fill(at, room[:length])
+                room, offset = room[length:], offset + length
 
     def _run(self, offset: int, limit: int) -> tuple[int | None, int]:
         """Return the position of the bytes at an offset, None for zeros, and how many follow each other there."""

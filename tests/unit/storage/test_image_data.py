@@ -43,7 +43,7 @@ def read(image: Path, size: int) -> bytes:
     """Return the bytes of the disk by its spans; parts that do not read as zeros are read at once."""
     found, room = bytearray(), bytearray(size)
     with opened(image) as descriptor:
-        reader = ImageReader(descriptor, size)
+        reader = ImageReader(descriptor, size, str(image))
         for offset, length, is_zero in reader.spans():
             assert offset == len(found)
             assert length > 0
@@ -86,7 +86,7 @@ def test_reader_finds_scattered_data_of_a_grown_image(tmp_path: Path) -> None:
     offsets = [at * CLUSTER + 100 for at in order.sample(range(size // CLUSTER), 60)]
     qemu_io(image, *(f"write -P {1 + at % 200} {at} 4k" for at in offsets))
     with opened(image) as descriptor:
-        reader = ImageReader(descriptor, size)
+        reader = ImageReader(descriptor, size, str(image))
         parts = list(reader.spans())
         assert sum(length for _, length, _ in parts) == size
         assert all(before[2] != after[2] for before, after in pairwise(parts))
@@ -112,7 +112,7 @@ def test_image_of_another_form_is_refused(tmp_path: Path, options: str, why: str
 
 def test_compressed_cluster_is_refused(tmp_path: Path) -> None:
     image = written(tmp_path / "disk", "write -c -P 1 0 64k")
-    with pytest.raises(HostError, match="compressed clusters"):
+    with pytest.raises(HostError, match="disk: it has compressed clusters"):
         read(image, 8 * MIB)
 
 
@@ -120,9 +120,9 @@ def test_image_with_another_file_or_size_is_refused(tmp_path: Path) -> None:
     other = written(tmp_path / "other")
     above = tmp_path / "above"
     ran("qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", other, above)
-    with pytest.raises(StorageError, match="backing file"):
+    with pytest.raises(HostError, match=r"above: .*backing file"):
         read(above, 8 * MIB)
-    with pytest.raises(StorageError, match="has 8388608 bytes instead of 9437184"):
+    with pytest.raises(HostError, match="has 8388608 bytes instead of 9437184"):
         read(other, 9 * MIB)
 
 
@@ -135,7 +135,7 @@ def test_hostile_entries_are_errors(tmp_path: Path, value: int, *, is_cluster: b
         (table,) = struct.unpack(">Q", os.pread(file.fileno(), 8, directory))
         at = table & ~(1 << 63) if is_cluster else directory
         os.pwrite(file.fileno(), struct.pack(">Q", value), at)
-    with pytest.raises(HostError, match="an entry of its tables"):
+    with pytest.raises(HostError, match="disk: an entry of its tables"):
         read(image, 8 * MIB)
 
 
@@ -156,19 +156,19 @@ def test_image_in_use_is_refused_and_a_locked_one_is_not_opened_by_qemu(
     with (
         in_use(image),
         opened(image, os.O_RDWR) as descriptor,
-        pytest.raises(StorageError, match="a program uses the image"),
+        pytest.raises(StorageError, match="disk: a program uses the image"),
     ):
-        lock_image(descriptor, writes=writes)
+        lock_image(descriptor, str(image), writes=writes)
     with opened(image, os.O_RDWR) as descriptor:
-        lock_image(descriptor, writes=writes)
+        lock_image(descriptor, str(image), writes=writes)
         with opened(image, os.O_RDWR) as other:
             if writes:
                 with pytest.raises(StorageError):
-                    lock_image(other, writes=False)
+                    lock_image(other, str(image), writes=False)
             else:
-                lock_image(other, writes=False)
+                lock_image(other, str(image), writes=False)
                 with pytest.raises(StorageError):
-                    lock_image(other, writes=True)
+                    lock_image(other, str(image), writes=True)
         with pytest.raises(subprocess.CalledProcessError):
             qemu_io(image, "write 0 64k")
     qemu_io(image, "write 0 64k")

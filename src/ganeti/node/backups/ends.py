@@ -407,7 +407,7 @@ def open_changes(
         sums = files.enter_context(_opened(order.sums)) if order.sums else None
         if not order.export:
             descriptor = files.enter_context(_opened(path))
-            disk = _image(descriptor, size) if is_image else FileReader(descriptor, size)
+            disk = _image(descriptor, size, path) if is_image else FileReader(descriptor, size)
             yield ChangesSource(disk, sums)
             return
         context = dirty_context(order.bitmap) if order.bitmap else ALLOCATION
@@ -423,7 +423,7 @@ def open_changes(
 def open_image(path: str, size: int) -> Iterator[WholeSource]:
     """Open all of a disk in an image."""
     with _opened(path) as descriptor:
-        yield WholeSource(_image(descriptor, size))
+        yield WholeSource(_image(descriptor, size, path))
 
 
 @contextlib.contextmanager
@@ -435,9 +435,9 @@ def _opened(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _image(descriptor: int, size: int) -> DiskReader:
-    lock_image(descriptor, writes=False)
-    return ImageReader(descriptor, size)
+def _image(descriptor: int, size: int, path: str) -> DiskReader:
+    lock_image(descriptor, path, writes=False)
+    return ImageReader(descriptor, size, path)
 
 
 @contextlib.contextmanager

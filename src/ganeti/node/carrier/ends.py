@@ -120,16 +120,7 @@ def open_sink(end: EndOrder, environment: Mapping[str, str]) -> Iterator[Sink]:
     new = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW if end.makes_file else 0
     descriptor = os.open(end.path, os.O_RDWR | os.O_CLOEXEC | new, 0o600)
     try:
-        sink = (
-            _image_sink(descriptor)
-            if end.is_image
-            else _FileSink(
-                descriptor,
-                Path(end.path),
-                is_new=end.makes_file,
-                has_zeros=end.has_zeros or end.makes_file,
-            )
-        )
+        sink = _sink(descriptor, end)
         try:
             yield sink
         finally:
@@ -138,10 +129,13 @@ def open_sink(end: EndOrder, environment: Mapping[str, str]) -> Iterator[Sink]:
         os.close(descriptor)
 
 
-def _image_sink(descriptor: int) -> "DiskImageSink":
-    from ganeti.node.carrier.image_sink import DiskImageSink  # noqa: PLC0415 - slow to import
+def _sink(descriptor: int, end: EndOrder) -> "_FileSink | DiskImageSink":
+    if end.is_image:
+        from ganeti.node.carrier.image_sink import DiskImageSink  # noqa: PLC0415 - slow to import
 
-    return DiskImageSink(descriptor)
+        return DiskImageSink(descriptor, end.path)
+    is_new, has_zeros = end.makes_file, end.has_zeros or end.makes_file
+    return _FileSink(descriptor, Path(end.path), is_new=is_new, has_zeros=has_zeros)
 
 
 @contextlib.contextmanager

@@ -16,9 +16,9 @@ class DiskImageSink:
     The image is an empty one until `finish`, which replaces its header after everything else is synced.
     """
 
-    def __init__(self, descriptor: int) -> None:
-        """StorageError if the file is not a safe image, or is in use."""
-        lock_image(descriptor, writes=True)
+    def __init__(self, descriptor: int, path: str) -> None:
+        """StorageError if the file is not a safe image, or is in use; `path` is for messages."""
+        lock_image(descriptor, path, writes=True)
         self._descriptor, self._size = descriptor, image_size(descriptor)
         write_empty_image(descriptor, self._size)
         os.fsync(descriptor)

@@ -32,7 +32,7 @@ def image(tmp_path: Path) -> Path:
 
 @contextmanager
 def opened(image: Path) -> Iterator[DiskImageSink]:
-    with image.open("r+b") as file, closing(DiskImageSink(file.fileno())) as sink:
+    with image.open("r+b") as file, closing(DiskImageSink(file.fileno(), str(image))) as sink:
         yield sink
 
 
@@ -109,5 +109,5 @@ def test_foreign_image_stays_unchanged(tmp_path: Path) -> None:
     ran("qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", tmp_path / "other", path)
     before = path.read_bytes()
     with path.open("r+b") as file, pytest.raises(StorageError, match="backing file"):
-        DiskImageSink(file.fileno())
+        DiskImageSink(file.fileno(), str(path))
     assert path.read_bytes() == before
