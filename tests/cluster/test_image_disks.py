@@ -1,13 +1,16 @@
 """Disks with format=qcow2 by the real commands, between real nodes of a local cluster."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ganeti.bootstrap.daemons import NODED
 from tests.cluster.test_gnt_backup import disks_of, install_os
 from tests.cluster.test_incremental_backups import save
-from tests.support.local_cluster import LocalCluster
+from tests.support.local_cluster import LocalCluster, wait_until
+from tests.support.patience import text_of
 from tests.support.qemu_images import qemu_io, raw_of
 
 pytestmark = [
@@ -16,6 +19,7 @@ pytestmark = [
     pytest.mark.requirement("G11", "G12"),
 ]
 
+MIB = 1 << 20
 NewName = Callable[[], str]
 
 
@@ -108,3 +112,64 @@ def test_scripts_of_an_os_write_and_read_an_image(cluster: LocalCluster, new_nam
     assert len(list(image.parent.iterdir())) == 2
     cluster.ok("gnt-instance", "remove", "-f", later)
     assert not image.parent.exists()
+
+
+def copies(image: Path) -> list[str]:
+    """Return the names of what a script needs beside the disks."""
+    return [one.name for one in image.parent.iterdir() if ".script" in one.name]
+
+
+def test_interrupted_scripts_leave_whole_images_and_no_copies(
+    cluster: LocalCluster, new_name: NewName
+) -> None:
+    install_os(cluster, "waiting", ["create", "verify"])
+    flag = cluster.directory / "wait"
+    script = cluster.node(1).paths.os_search_path[0] / "waiting" / "create"
+    script.write_text(
+        f'#!/bin/sh\nprintf more >>"{flag}.runs"\nwhile [ -e "{flag}" ]; do sleep 0.05; done\n'
+        f'dd if="{flag}.runs" of="$DISK_0_PATH" conv=notrunc 2>/dev/null\n'
+    )
+    name = new_name()
+    add(cluster, name, "waiting")
+    image, _ = disks_of(cluster, 1, name)
+    assert raw_of(image).startswith(b"more\0")
+
+    flag.touch()
+    with cluster.in_background("gnt-instance", "reinstall", "-f", name) as command:
+        wait_until(lambda: Path(f"{flag}.runs").read_text() == "more" * 2, "the script runs")
+        cluster.kill(NODED)
+        cluster.start(NODED)
+        flag.unlink()
+        said, _errors = text_of(command, 60)
+        assert command.returncode == 0, said
+    assert raw_of(image).startswith(b"moremore\0")
+    assert not copies(image)
+
+    flag.touch()
+    before = image.read_bytes()
+    said = cluster.ok("gnt-instance", "reinstall", "-f", "--submit", name).out
+    [job_id] = re.findall(r"\b[0-9]+\b", said.replace(name, ""))
+    wait_until(lambda: Path(f"{flag}.runs").read_text() == "more" * 3, "the script runs")
+    assert copies(image)
+    cluster.ok("gnt-job", "cancel", "--force", "--kill", "--yes-do-it", job_id)
+    assert cluster.run("gnt-job", "watch", job_id).status != 0
+    wait_until(lambda: not copies(image), "the copies are removed")
+    assert image.read_bytes() == before
+    flag.unlink()
+    cluster.ok("gnt-instance", "remove", "-f", name)
+
+
+def test_image_of_the_cluster_becomes_a_disk_in_an_image(
+    cluster: LocalCluster, new_name: NewName, tmp_path: Path
+) -> None:
+    raw, name = tmp_path / "disk.raw", new_name()
+    raw.write_bytes(b"system" * 100_000 + bytes(MIB * 3 - 600_000))
+    cluster.ok("gnt-image", "import", "--cloud-init=no", "boxed", str(raw))
+    cluster.ok(
+        "gnt-instance", "add", "-t", "file", "--image", "boxed", "--disk",
+        "0:size=4m,format=qcow2", "-B", "memory=16m", "--no-nics", "--no-start", "-n", "node1", name,
+    )  # fmt: skip
+    [image] = disks_of(cluster, 1, name)
+    assert raw_of(image) == raw.read_bytes() + bytes(MIB)
+    cluster.ok("gnt-instance", "remove", "-f", name)
+    cluster.ok("gnt-image", "remove", "-f", "boxed")
