@@ -104,7 +104,7 @@ def parse_header(first: bytes, length: int) -> Layout:
 
 
 def parse_tables(first: bytes) -> tuple[int, int]:
-    """Return the position and the number of entries of the table of tables of an image, whoever wrote it.
+    """Return the position and the number of entries of the table of tables of any image.
 
     `first` is its beginning. HostError unless the tables have the only form that is read; `inspect_image` has
     checked the rest of the header.

@@ -29,6 +29,8 @@ _FLOCK = struct.Struct("@hhqqi0q")
 _QEMU_LOCKS, _QEMU_LOCKS_COUNT = 100, 200
 """QEMU locks bytes from 100 on for what it does with an image, and from 200 on for what no other program may do."""
 _WRITES, _NO_WRITES = 101, 201
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+"""Errors of a file system without locks."""
 
 
 def lock_image(descriptor: int, path: str, *, writes: bool) -> None:
@@ -48,6 +50,8 @@ def lock_image(descriptor: int, path: str, *, writes: bool) -> None:
     except OSError as err:
         if err.errno in (errno.EAGAIN, errno.EACCES):
             raise StorageError(f"{path}: a program uses the image; stop the guest") from err
+        if err.errno not in _NO_LOCKS:
+            raise
 
 
 def _lock(descriptor: int, kind: int, begin: int, count: int) -> None:

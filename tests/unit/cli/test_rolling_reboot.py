@@ -120,6 +120,21 @@ def test_copies_of_disks_on_a_restarted_node_are_reopened_before_the_check(
     assert "Reopening the copies of the disks of 2 instances on node3" in out
 
 
+def test_copy_that_cannot_be_reopened_is_left_to_the_check(nodes: Nodes, run: Run) -> None:
+    nodes.copies = {"node3": ["web4"]}
+    nodes.fails = "OP_INSTANCE_ACTIVATE_DISKS"
+
+    def submit_many(jobs: list[list[dict[str, Any]]], _key: str) -> list[list[Any]]:
+        nodes.submitted += jobs[0]
+        return [[True, 7]]
+
+    nodes.master.replies["SubmitManyJobs"] = submit_many
+    code, _out, err = run(table, "rolling-reboot", "-f", "--groups=other", *WAYS)
+    assert code == 0
+    assert "Job 7 for web4 has failed: no memory" in err
+    assert nodes.ids() == [*STEPS[:2], "INSTANCE_ACTIVATE_DISKS", *STEPS[2:]]
+
+
 @pytest.mark.parametrize(
     ("by", "op"), [("powercycle", "NODE_POWERCYCLE"), ("out-of-band", "OOB_COMMAND")]
 )

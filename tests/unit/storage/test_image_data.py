@@ -172,3 +172,11 @@ def test_image_in_use_is_refused_and_a_locked_one_is_not_opened_by_qemu(
         with pytest.raises(subprocess.CalledProcessError):
             qemu_io(image, "write 0 64k")
     qemu_io(image, "write 0 64k")
+
+
+def test_lock_that_cannot_be_taken_is_an_error(tmp_path: Path) -> None:
+    """Only a file system without locks is excused; a descriptor that may not write is a fault of the program."""
+    path = tmp_path / "disk"
+    path.touch()
+    with path.open("rb") as file, pytest.raises(OSError, match="Bad file descriptor"):
+        lock_image(file.fileno(), str(path), writes=True)

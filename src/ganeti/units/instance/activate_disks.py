@@ -80,7 +80,7 @@ class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, DisksPlan]):
             paths.append([plan.node.name, f"disk/{disk.index}", made.path])
         if self.op.wait_for_sync:
             await wait_for_sync(ctx, plan.instance)
-            if mirrored and (why := await await_current(ctx, plan.instance)):
+            if why := await await_current(ctx, plan.instance):
                 ctx.warn(f"{plan.instance.name}: {why}")
         elif mirrored:
             warn_of(ctx, plan.instance, await settled_verdicts(ctx, plan.instance))

@@ -78,7 +78,7 @@ async def keep_copies(
 
 def lacks_copy(ctx: UnitContext, instance: Instance) -> bool:
     """Return whether a copy of the disks of a running protected instance does not count as current."""
-    now = ctx.snapshot.instances[InstanceUuid(instance.uuid)]
+    now = _present(ctx, instance)
     is_up = now.admin_state is AdminState.UP
     return (
         is_up
@@ -90,18 +90,21 @@ def lacks_copy(ctx: UnitContext, instance: Instance) -> bool:
 async def await_current(ctx: UnitContext, instance: Instance) -> str:
     """Wait until the synchronised copies of a running protected guest count as current; return why they do not, or ''.
 
-    Their writer reports them itself (D3). It is heard although this job holds the instance, because the job takes no
-    copy away meanwhile.
+    Their writer reports them itself (D3). Its reports are served although this job holds the instance, because the job
+    takes no copy away meanwhile.
     """
     loop = asyncio.get_running_loop()
-    ends_at = loop.time() + (JOIN_S if instance.under_lease else 0.0)
+    ends_at = loop.time() + (JOIN_S if _present(ctx, instance).under_lease else 0.0)
     with ctx.services.recovery.letting_join(InstanceUuid(instance.uuid)):
         while lacks_copy(ctx, instance):
             if loop.time() >= ends_at:
-                now = ctx.snapshot.instances[InstanceUuid(instance.uuid)]
-                return why_alone(ctx.snapshot, now)
+                return why_alone(ctx.snapshot, _present(ctx, instance))
             await asyncio.sleep(LOOK_EVERY_S)
     return ""
+
+
+def _present(ctx: UnitContext, instance: Instance) -> Instance:
+    return ctx.snapshot.instances[InstanceUuid(instance.uuid)]
 
 
 async def join_copies(ctx: UnitContext, instance: Instance) -> None:

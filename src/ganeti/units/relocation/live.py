@@ -49,8 +49,7 @@ async def migrate(ctx: UnitContext, plan: Plan, guest: LiveGuest) -> None:
         present = ctx.snapshot.instances[InstanceUuid(plan.instance.uuid)]
         plan = replace(plan, instance=present, way=Way.SWAP, new_secondary=None)
     instance, source, target = plan.instance, plan.source, plan.target
-    if is_mirrored(instance):
-        await _complete_copy(ctx, plan)
+    await _complete_copy(ctx, plan)
     async with course(ctx) as steps:
         if guest.shrinking is not None:
             await steps.take(Shrink(instance, source, guest.shrinking))
