@@ -192,9 +192,8 @@ class LiveMoves:
         """Let the guest's device write random blocks; return the seconds that QEMU took for each."""
         begin = self._files.qemu_log.stat().st_size
         path = f"/machine/peripheral/{self._device}/virtio-backend"
-        for block in random.sample(
-            range(SYSTEM_MIB * MIB // BLOCK, self._size * MIB // BLOCK), count
-        ):
+        blocks = range(SYSTEM_MIB * MIB // BLOCK, self._size * MIB // BLOCK)
+        for block in random.choices(blocks, k=count):
             # QEMU counts these writes as requests of the guest, other than `write`.
             words = f'qemu-io -d {path} "aio_write -P 7 {block * BLOCK} {BLOCK}"'
             ask = Monitor(self._files.people_monitor)

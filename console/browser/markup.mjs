@@ -1,5 +1,5 @@
 /** Markup that was stored in every text that the server accepts shows as text on every page, and nothing of it runs. */
-import { check, live, scenario, signIn } from "./page.mjs";
+import { check, live, scenario, signIn, visible } from "./page.mjs";
 
 const pages = JSON.parse(process.argv[4]);
 const MARK = "onerror=";
@@ -47,7 +47,7 @@ const visit = (isAll) => scenario(async ({ page, base, folder }) => {
   let shown = 0;
   for (const [name, path, ready, text] of pages) {
     await page.goto(`${base}/ui/${path}`);
-    await page.waitForSelector(ready);
+    await visible(page, ready);
     await live(page);
     if (isAll) await page.waitForFunction(() => !document.querySelector(".loading"));
     await page.evaluate(() => { for (const one of document.querySelectorAll("details:not(.menu)")) one.open = true; });

@@ -80,6 +80,11 @@ function repeatLoads(page) {
   };
 }
 
+/** Wait for any visible match: the first in the page may be in a closed part of it. */
+export function visible(page, selector) {
+  return page.waitForSelector(`:is(${selector}):visible`);
+}
+
 export async function signIn(page, base, name, password) {
   await page.goto(`${base}/ui/`);
   await page.fill("[name=username]", name);

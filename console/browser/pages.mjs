@@ -1,5 +1,5 @@
 /** Every page in both colours and three widths: accessibility, and nothing beyond the window. */
-import { accessible, check, fits, live, scenario, signIn } from "./page.mjs";
+import { accessible, check, fits, live, scenario, signIn, visible } from "./page.mjs";
 
 const WIDTHS = [[360, 740], [1280, 800], [2560, 1400]];
 const COLOURS = ["light", "dark"];
@@ -13,7 +13,7 @@ await scenario(async ({ page, base }) => {
     const [[width, height]] = WIDTHS;
     await page.setViewportSize({ width, height });
     await page.goto(`${base}/ui/${path}`);
-    await page.waitForSelector(ready);
+    await visible(page, ready);
     await live(page);
     for (const [width, height] of WIDTHS) {
       await page.setViewportSize({ width, height });

@@ -107,8 +107,12 @@ def test_the_best_move_is_found_without_the_scores_of_all(
     monkeypatch.setattr(candidates, "FEW", 2)
     narrowed = best_move(state, everywhere(state), which, Options())
     monkeypatch.setattr(candidates, "can_bound", lambda _field: False)
-    assert best_move(state, everywhere(state), which, Options()) == narrowed
+    whole = best_move(state, everywhere(state), which, Options())
     assert narrowed is not None
+    assert whole is not None
+    # Arrays of other sizes are summed in another order, so the last digit may differ.
+    assert narrowed.score == pytest.approx(whole.score, rel=1e-12)
+    assert narrowed[:3] == whole[:3]
 
 
 @settings(max_examples=10, deadline=None)
