@@ -13,6 +13,7 @@ from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.cluster import OpClusterVerifyGroup
 from ganeti.model.opcodes.instance import OpInstanceRemove, OpInstanceStartup
 from ganeti.model.opcodes.moving import OpInstanceFailover
+from ganeti.rpc.procedures.disk_moves import DiskMoveStatus
 from ganeti.simulation.faulty_store import Crash, Refuse
 from ganeti.simulation.nodes.state import DiskMoveRecord
 from ganeti.simulation.nodes.storage import SharedDirectory
@@ -388,3 +389,21 @@ async def test_another_move_of_the_same_disks_begins_with_its_own_record(master:
     succeeded(await master.run(to("plain", ext_params={"vg": "fast"})))
     succeeded(await master.run(to("plain", ext_params={"vg": "xenvg"})))
     check(master, "plain", "xenvg")
+
+
+@pytest.mark.parametrize(
+    ("waited", "done", "pause"),
+    [
+        (0.01, 0, 0.05),  # nothing is known yet
+        (1.0, 50, 0.1),  # half of it is missing: a tenth of the time so far
+        (1.0, 96, pytest.approx(1 / 24)),  # it should be done then
+        (1.0, 100, 0.02),
+        (600.0, 100, 2.0),  # a guest that keeps the copy nearly done
+    ],
+)
+def test_progress_is_looked_at_when_the_copy_should_be_done(
+    waited: float, done: int, pause: float
+) -> None:
+    assert (
+        live_disks.next_look_s(waited, DiskMoveStatus(done=done, total=100, in_step=False)) == pause
+    )
