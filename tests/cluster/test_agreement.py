@@ -13,7 +13,7 @@ import pytest
 from ganeti.simulation.durations import Durations
 from ganeti.vcluster.leftovers import end_commands
 from ganeti.vcluster.lifecycle import POWER_PROGRAM
-from ganeti.whatif.durations import as_figures, parse_model
+from ganeti.whatif.durations import parse_model
 from ganeti.whatif.report import report_of, run_of
 from ganeti.whatif.source import Source
 from tests.support.agreement import FakeWatch, Watch, differences, facts_of
@@ -149,7 +149,8 @@ def test_evacuation_goes_as_simulated(twin: FakeTwin) -> None:
     assert not facts.downtimes
 
     if slack is not None:
-        wrong = replace(twin.durations, migration_s=twin.durations.migration_s + WRONG_S)
+        longer = twin.durations.migration_s + WRONG_S
+        wrong = replace(twin.durations, migration_s=longer, spread={})
         found = differences(twin.simulated(option, source, wrong), real, twin.most_slack_s)
         assert sum("INSTANCE_MIGRATE" in one and "works for" in one for one in found) == len(WEB)
 
@@ -181,13 +182,14 @@ def test_loss_of_a_node_goes_as_simulated(twin: FakeTwin) -> None:
     assert {name for name, _number in facts.downtimes} == set(WEB)
 
     runs = [run_of(one, source.sizes, seed) for seed, one in enumerate(simulated, 1)]
-    report = report_of(source, "", [option], as_figures(twin.durations), runs)
+    report = report_of(source, "", [option], twin.durations, runs)
     if slack is not None:
         longest = report.distribution["longest outage s"]
         assert longest.min - slack <= max(facts.downtimes.values()) <= longest.max + slack
 
     for name in ("start_s", "power_cut_s") if slack is not None else ():
-        wrong = replace(twin.durations, **{name: getattr(twin.durations, name) + WRONG_S})
+        longer = getattr(twin.durations, name) + WRONG_S
+        wrong = replace(twin.durations, **{name: longer, "spread": {}})
         found = differences(twin.simulated(option, source, wrong), real, twin.most_slack_s)
         assert sum("is down for" in one for one in found) == len(WEB), name
     other = with_loads_elsewhere(source)

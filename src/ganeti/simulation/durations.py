@@ -1,6 +1,8 @@
 """How long things take in a simulated cluster."""
 
-from dataclasses import dataclass
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -39,3 +41,17 @@ class Durations:
     """Until a connection to a node that has died is given up."""
     election_s: float = 8.0
     """From the death of the master's node until another candidate serves."""
+    spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """How the times of some of these works vary: multiples of the value by name, each as probable as the next one, from the
+    least to the greatest."""
+
+    def drawn(self, name: str, dice: random.Random) -> float:
+        """Return how long one piece of work takes."""
+        usual = float(getattr(self, name))
+        if not (ratios := self.spread.get(name)):
+            return usual
+        # Between two measurements every value is as probable.
+        at = dice.random() * (len(ratios) - 1)
+        low = int(at)
+        high = min(low + 1, len(ratios) - 1)
+        return usual * (ratios[low] + (at - low) * (ratios[high] - ratios[low]))

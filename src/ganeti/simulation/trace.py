@@ -54,6 +54,8 @@ class Event:
     """Where, for guests."""
     instances: tuple[str, ...] = ()
     """The instances that a job is about."""
+    took: float = 0.0
+    """Seconds that the start of a guest's process took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,10 @@ class Trace:
         *,
         node: str = "",
         instances: tuple[str, ...] = (),
+        took: float = 0.0,
     ) -> None:
         """Record what happens now."""
-        event = Event(self.now(), kind, name, detail, node, instances)
+        event = Event(self.now(), kind, name, detail, node, instances, took)
         self.events.append(event)
         for listener in self._listeners:
             listener(event)

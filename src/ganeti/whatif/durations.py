@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from statistics import quantiles
 from typing import Any
 
 import msgspec
@@ -16,9 +17,10 @@ FORMAT = 1
 JOB_FIELDS = ("id", "ops", "opstatus", "oplog", "opend")
 """Fields of jobs that `measured` reads."""
 LARGEST = 1e7
+TENTHS = 10
 FEWEST = 3
 """Fewer measurements of an operation do not replace its default."""
-_NAMES = [one.name for one in dataclasses.fields(Durations)]
+_NAMES = [one.name for one in dataclasses.fields(Durations) if one.name != "spread"]
 
 # The steps that jobs write to their logs as `* STEP...`; each lasts until the next one.
 _STEPS = (
@@ -40,11 +42,14 @@ _MILLISECONDS, _MICROSECONDS = 1e3, 1e6
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """The measurements of one duration; `value` is the median."""
+    """The measurements of one duration; `value` is the median.
+
+    The deciles are the eleven values from the least to the greatest between which tenths of the measurements lie.
+    """
 
     value: float
     count: int
-    p90: float
+    deciles: tuple[float, ...] = ()
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,6 +59,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     durations: dict[str, float]
     """Replaces the defaults."""
     measured: dict[str, Measurement] = {}
+    """How they were found, and how much they vary."""
     format: int = FORMAT
 
 
@@ -70,18 +76,39 @@ def parse_model(text: str, name: str) -> Durations:
         raise InputError(f"{err}; write the file with 'gnt-whatif learn'", name) from err
     if model.format != FORMAT:
         raise InputError(f"has format {model.format}; this version reads format {FORMAT}", name)
-    return durations_of(model.durations, name)
+    return durations_of(model.durations, name, model.measured)
 
 
-def durations_of(given: Mapping[str, float], name: str) -> Durations:
-    """Return the defaults with the given durations in their place; InputError names `name` and the field."""
+def durations_of(
+    given: Mapping[str, float], name: str, varying: Mapping[str, Measurement] | None = None
+) -> Durations:
+    """Return the defaults with the given durations in their place; InputError names `name` and the field.
+
+    Works vary as measured, also if another duration is given.
+    """
     for key, value in given.items():
         if key not in _NAMES:
             known = did_you_mean(key, _NAMES) or f"; known: {', '.join(_NAMES)}"
             raise InputError(f"durations.{key} does not exist{known}", name)
         if not 0 < value <= LARGEST:
             raise InputError(f"durations.{key}: {value:g} must be above 0, and at most 1e7", name)
-    return Durations(**given)
+    spread = {}
+    for key, one in (varying or {}).items():
+        if key in given and one.deciles:
+            _check_deciles(one, f"measured.{key}", name)
+            spread[key] = tuple(each / one.value for each in one.deciles)
+    return Durations(**given, spread=spread)
+
+
+def _check_deciles(one: Measurement, place: str, name: str) -> None:
+    values = one.deciles
+    are_seconds = all(0 < each <= LARGEST for each in (one.value, *values))
+    if not are_seconds or list(values) != sorted(values) or len(values) > TENTHS + 1:
+        raise InputError(
+            f"{place}.deciles: must be at most {TENTHS + 1} values above 0, in ascending order; write the file with"
+            " 'gnt-whatif learn'",
+            name,
+        )
 
 
 def measured(cluster: str, jobs: Iterable[Mapping[str, Any]]) -> Model:
@@ -105,10 +132,11 @@ def measured(cluster: str, jobs: Iterable[Mapping[str, Any]]) -> Model:
 
 def _measurement(values: Sequence[float]) -> Measurement:
     ordered = sorted(values)
+    inner = quantiles(ordered, n=TENTHS, method="inclusive")
     return Measurement(
         value=round(ordered[len(ordered) // 2], 3),
         count=len(ordered),
-        p90=round(ordered[-(-9 * len(ordered) // 10) - 1], 3),
+        deciles=tuple(round(one, 3) for one in (ordered[0], *inner, ordered[-1])),
     )
 
 
@@ -164,6 +192,15 @@ def as_figures(durations: Durations) -> dict[str, float]:
     return {name: float(getattr(durations, name)) for name in _NAMES}
 
 
+def ranges(durations: Durations) -> dict[str, tuple[float, float]]:
+    """Return the least and the greatest value of those that vary, for the report."""
+    found = {}
+    for name, ratios in sorted(durations.spread.items()):
+        value = float(getattr(durations, name))
+        found[name] = round(value * ratios[0], 3), round(value * ratios[-1], 3)
+    return found
+
+
 def shown(model: Model) -> list[str]:
     """Return the measurements as lines of text, with the defaults that no measurement replaces."""
     lines = []
@@ -173,6 +210,6 @@ def shown(model: Model) -> list[str]:
         lines.append(
             f"  {name:<18} {default:>8g}  (default)"
             if one is None
-            else f"  {name:<18} {one.value:>8g}  ({one.count} measurements, p90 {one.p90:g})"
+            else f"  {name:<18} {one.value:>8g}  ({one.count} measurements, {one.deciles[0]:g} to {one.deciles[-1]:g})"
         )
     return lines

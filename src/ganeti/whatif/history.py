@@ -37,6 +37,8 @@ class GuestChange:
     instance: str
     node: str
     state: GuestState
+    took: float = 0.0
+    """Seconds until its process ran, if it starts."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,5 @@ class History:
     """The time at which each node became the master; '' where the cluster lost its master."""
     guests: list[GuestChange] = field(default_factory=list)
     jobs: list[JobRecord] = field(default_factory=list)
-    start_s: float = 0.0
-    """The time that the start of a guest's process takes."""
     down: frozenset[str] = frozenset()
     """Nodes that are down or cut off at the end."""

@@ -13,7 +13,15 @@ from ganeti.whatif.pictures import (
     time_picture,
 )
 from ganeti.whatif.report import Report, Run
-from ganeti.whatif.wording import EXPLAINED, compared, duration, figure, number, origin, summary
+from ganeti.whatif.wording import (
+    EXPLAINED,
+    compared,
+    duration,
+    durations,
+    figure,
+    origin,
+    summary,
+)
 
 _COLOURS = {
     Reason.LEASE: "#a0522d",
@@ -77,7 +85,7 @@ def html_report(report: Report) -> str:
         *_work(run),
         *_failed(run),
         *_timeline(run),
-        *_section("Assumptions", _list([*report.notes, *_durations(report)])),
+        *_section("Assumptions", _list([*report.notes, *durations(report)])),
         "</body></html>",
     ]
     return "\n".join(parts) + "\n"
@@ -92,10 +100,6 @@ def _result(report: Report) -> list[str]:
 
 def _reason_style() -> str:
     return "".join(f".{REASON_CLASS[one]}{{fill:{colour}}}" for one, colour in _COLOURS.items())
-
-
-def _durations(report: Report) -> list[str]:
-    return [f"{name}: {number(value)}" for name, value in report.durations.items()]
 
 
 def _section(title: str, content: Iterable[str]) -> Iterator[str]:

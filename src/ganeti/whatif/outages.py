@@ -99,10 +99,10 @@ def outages(history: History, protected: Collection[str]) -> list[Outage]:
     for job in history.jobs:
         for subject in {op.subject for op in job.ops}:
             jobs[subject].append(job)
-    starts: dict[str, list[float]] = defaultdict(list)
+    starts: dict[str, list[GuestChange]] = defaultdict(list)
     for guest in history.guests:
         if guest.state is GuestState.STARTS:
-            starts[guest.instance].append(guest.at)
+            starts[guest.instance].append(guest)
     found = []
     for outage in _gaps(history):
         own = [
@@ -114,7 +114,7 @@ def outages(history: History, protected: Collection[str]) -> list[Outage]:
             *_of_node(outage, nodes[outage.node], is_protected=outage.instance in protected),
             *_of_attempts(outage, jobs[outage.instance]),
             *(one for job in own for one in _of_job(job, outage)),
-            *_of_starts(starts[outage.instance], history.start_s, outage),
+            *_of_starts(starts[outage.instance], outage),
         ]
         found.append(msgspec.structs.replace(outage, parts=tuple(_parts(outage, reasons))))
     return found
@@ -197,12 +197,13 @@ def _of_job(job: JobRecord, outage: Outage) -> Iterator[_Span]:
         yield from _of_op(op, end)
 
 
-def _of_starts(starts: Iterable[float], start_s: float, outage: Outage) -> Iterator[_Span]:
+def _of_starts(starts: Iterable[GuestChange], outage: Outage) -> Iterator[_Span]:
     """Yield the starts of the guest's process, and what follows them."""
-    for at in starts:
-        if outage.began <= at - start_s and at < outage.ended:
-            yield Reason.START, at - start_s, at
-            yield Reason.BOOT, at, outage.ended
+    for one in starts:
+        began = one.at - one.took
+        if outage.began <= began and one.at < outage.ended:
+            yield Reason.START, began, one.at
+            yield Reason.BOOT, one.at, outage.ended
 
 
 def _of_op(op: OpRecord, end: float) -> Iterator[_Span]:

@@ -12,7 +12,9 @@ from ganeti.model.names import AdminState
 from ganeti.model.objects import Cluster, Instance, NodeUuid
 from ganeti.model.recovery import NodeState, Recovery
 from ganeti.model.stored import Stored
+from ganeti.simulation.durations import Durations
 from ganeti.whatif.capacity import Measured, against, described, measured
+from ganeti.whatif.durations import as_figures, ranges
 from ganeti.whatif.history import GuestState, History, JobRecord, NodeChange, OpRecord
 from ganeti.whatif.outages import Outage, Reason, outages
 from ganeti.whatif.source import NodeSize, Source
@@ -147,6 +149,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     durations: dict[str, float]
     """The assumed durations, in seconds or MiB/s."""
+    varying: dict[str, tuple[float, float]] = {}
+    """The least and the greatest value of those that vary as they were measured; `durations` has the median."""
     distribution: dict[str, Spread]
     """Over the seeds, if there are several."""
     run: Run
@@ -207,7 +211,7 @@ def report_of(
     source: Source,
     scenario: str,
     steps: Sequence[str],
-    durations: Mapping[str, float],
+    durations: Durations,
     runs: Sequence[Run],
 ) -> Report:
     """Return the report of one simulation, or of several with different seeds."""
@@ -223,7 +227,8 @@ def report_of(
         steps=tuple(steps),
         seeds=tuple(one.seed for one in runs),
         notes=source.notes,
-        durations=dict(durations),
+        durations=as_figures(durations),
+        varying=ranges(durations),
         distribution={name: spread([one.figures[name] for one in runs]) for name in names},
         run=worst,
     )

@@ -73,8 +73,10 @@ def _place(path: Path) -> str:
 
 
 def _durations(request: Request) -> Durations:
-    known = measured_model().durations if request.measured else {}
-    return durations_of({**known, **request.durations}, "body")
+    if not request.measured:
+        return durations_of(request.durations, "body")
+    model = measured_model()
+    return durations_of({**model.durations, **request.durations}, "body", model.measured)
 
 
 def _events_of(scenario: Scenario, source: Source, seed: int) -> list[Event]:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 from ganeti.base.errors import InputError
 from ganeti.simulation.durations import Durations
-from ganeti.whatif.durations import as_figures
 from ganeti.whatif.report import Report, report_of, run_of
 from ganeti.whatif.scenario import Event, Scenario, parse_duration
 from ganeti.whatif.scenario_options import spoken
@@ -45,4 +44,4 @@ def reported(
         runs.append(run_of(history, source.sizes, seed))
         on_run(len(runs))
     steps = [spoken(step) for step in scenario.steps]
-    return report_of(source, scenario.name, steps, as_figures(durations), runs)
+    return report_of(source, scenario.name, steps, durations, runs)

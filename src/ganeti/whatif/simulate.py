@@ -326,7 +326,6 @@ class _Course:
             ended=self._now,
             before=self._source.objects,
             after=(snapshot.cluster, *_sorted(snapshot.objects())),
-            start_s=self._cluster.durations.start_s,
             down=frozenset(
                 name
                 for name, node in self._cluster.nodes.items()
@@ -343,7 +342,7 @@ class _Course:
                 is_there = event.kind is Kind.MASTER
                 history.masters.append((at, event.name if is_there else ""))
             if (state := _GUEST_STATES.get(event.kind)) is not None:
-                history.guests.append(GuestChange(at, event.name, event.node, state))
+                history.guests.append(GuestChange(at, event.name, event.node, state, event.took))
         history.nodes += self._changes
         history.nodes.sort(key=lambda one: one.at)
         history.jobs += self._jobs(WALL_START + offset)

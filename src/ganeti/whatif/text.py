@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from ganeti.whatif.report import Report, Run
-from ganeti.whatif.wording import compared, duration, figure, number, origin, summary
+from ganeti.whatif.wording import compared, duration, durations, figure, origin, summary
 
 MOST_LINES = 20
 """Lines of a list; the JSON and HTML forms have more."""
@@ -32,8 +32,7 @@ def text_report(report: Report) -> str:
 
 
 def _durations(report: Report) -> str:
-    shown = ", ".join(f"{name} {number(value)}" for name, value in report.durations.items())
-    return f"durations: {shown or 'none'}"
+    return f"durations: {', '.join(durations(report))}"
 
 
 def _distribution(report: Report) -> Iterator[str]:

@@ -40,6 +40,16 @@ def number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
+def durations(report: Report) -> list[str]:
+    """Return the assumed durations, with what they vary between."""
+    found = []
+    for name, value in report.durations.items():
+        varies = report.varying.get(name)
+        range_words = f" ({varies[0]:g} to {varies[1]:g})" if varies else ""
+        found.append(f"{name} {value:g}{range_words}")
+    return found
+
+
 def figure(name: str, value: float) -> tuple[str, str]:
     """Return the heading of a figure and its value."""
     if name.endswith(" s"):

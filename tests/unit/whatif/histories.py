@@ -52,7 +52,7 @@ def _failover(number: int, name: str, began: float, *, error: str = "") -> JobRe
 
 def history() -> History:
     one = source()
-    made = History(ended=600.0, before=one.objects, after=one.objects, start_s=START_S,
+    made = History(ended=600.0, before=one.objects, after=one.objects,
                    down=frozenset({"node1"}))  # fmt: skip
     for name in ("web1", "web2", "web3", "web4"):
         made.guests.append(GuestChange(-60.0, name, "node1", GuestState.UP))
@@ -74,6 +74,6 @@ def history() -> History:
         ),
     ]
     for name, starts in (("web1", 137.0), ("web2", 145.0)):
-        made.guests.append(GuestChange(starts, name, "node2", GuestState.STARTS))
+        made.guests.append(GuestChange(starts, name, "node2", GuestState.STARTS, START_S))
         made.guests.append(GuestChange(starts + 20.0, name, "node2", GuestState.UP))
     return made

@@ -1,6 +1,7 @@
 """The model file: durations measured from the logs of jobs."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from ganeti.base.errors import InputError
 from ganeti.simulation.durations import Durations
 from ganeti.whatif.command import table
-from ganeti.whatif.durations import measured, model_text, parse_model, shown
+from ganeti.whatif.durations import durations_of, measured, model_text, parse_model, shown
 from tests.unit.cli.conftest import master, run, surroundings
 from tests.unit.cli.fake_master import FakeMaster, Run
 
@@ -48,7 +49,23 @@ def test_steps_last_until_the_next_one_and_rates_are_read() -> None:
     assert model.measured["install_s"].count == 3
     assert parse_model(model_text(model), "m.json").start_s == 3.5
     assert parse_model(model_text(model), "m.json").boot_s == Durations().boot_s
-    assert any("3 measurements" in line for line in shown(model))
+    assert any("31  (3 measurements, 30 to 32)" in line for line in shown(model))
+
+
+def test_works_vary_as_they_were_measured() -> None:
+    model = measured("c", [creation(number) for number in (0, 1, 9)])
+    deciles = [30.0, 30.2, 30.4, 30.6, 30.8, 31.0, 32.6, 34.2, 35.8, 37.4, 39.0]
+    assert list(model.measured["install_s"].deciles) == deciles
+    durations, dice = parse_model(model_text(model), "m.json"), random.Random(1)
+    drawn = sorted(durations.drawn("install_s", dice) for _ in range(1000))
+    assert 30 <= drawn[0] < 30.1
+    assert 38.9 < drawn[-1] <= 39
+    assert drawn[500] == pytest.approx(31, abs=0.5)
+    assert durations.drawn("boot_s", dice) == Durations().boot_s
+    fixed = measured("c", [creation(1)] * 3)
+    assert parse_model(model_text(fixed), "m.json").drawn("install_s", dice) == 31
+    other = durations_of({"install_s": 62.0}, "body", model.measured)
+    assert 60 <= other.drawn("install_s", dice) <= 78
 
 
 def moved(number: int, kind: str, *log: list[Any], end: float) -> dict[str, Any]:
@@ -129,3 +146,14 @@ def test_learn_writes_the_model_and_only_asks(master: FakeMaster, run: Run, tmp_
     assert "Durations of cluster.example.com:" in out
     assert json.loads(file.read_text())["durations"]["start_s"] == 3.5
     assert set(master.methods()) == {"QueryClusterInfo", "Query"}
+
+
+@pytest.mark.parametrize(
+    ("value", "deciles"),
+    [(1, [2, 1]), (1, [0, 1]), (0, [1, 2]), (1, [1, 1e99]), (1, [1] * 12)],
+)
+def test_wrong_deciles_are_refused(value: float, deciles: list[float]) -> None:
+    measurement = {"value": value, "count": 3, "deciles": deciles}
+    model = {"cluster": "c", "durations": {"boot_s": 1}, "measured": {"boot_s": measurement}}
+    with pytest.raises(InputError, match=r"m.json: measured\.boot_s\.deciles: must be at most 11"):
+        parse_model(json.dumps(model), "m.json")

@@ -63,7 +63,7 @@ def test_instance_of_a_node_that_is_back_waits_for_the_watcher() -> None:
 
 
 def test_guest_that_its_node_ends_without_a_lease_has_that_reason() -> None:
-    history = History(ended=100.0, before=(), after=(), start_s=2.0)
+    history = History(ended=100.0, before=(), after=())
     history.guests += [
         GuestChange(0.0, "web1", "node1", GuestState.UP),
         GuestChange(10.0, "web1", "node1", GuestState.DOWN),
@@ -83,13 +83,13 @@ def test_live_migration_is_no_outage() -> None:
 
 
 def test_guest_that_ends_while_it_boots_makes_one_outage() -> None:
-    history = History(ended=100.0, before=(), after=(), start_s=2.0)
+    history = History(ended=100.0, before=(), after=())
     history.guests += [
         GuestChange(0.0, "web1", "node1", GuestState.UP),
         GuestChange(10.0, "web1", "node1", GuestState.DOWN),
-        GuestChange(20.0, "web1", "node2", GuestState.STARTS),
+        GuestChange(20.0, "web1", "node2", GuestState.STARTS, 2.0),
         GuestChange(25.0, "web1", "node2", GuestState.DOWN),
-        GuestChange(40.0, "web1", "node3", GuestState.STARTS),
+        GuestChange(40.0, "web1", "node3", GuestState.STARTS, 2.0),
         GuestChange(60.0, "web1", "node3", GuestState.UP),
     ]
     [outage] = outages(history, frozenset())
@@ -107,11 +107,11 @@ def test_parts_cover_every_outage_exactly(
     times: list[float], states: list[str], is_protected: bool
 ) -> None:
     ordered = sorted(times)
-    history = History(ended=600.0, before=(), after=(), start_s=2.0)
+    history = History(ended=600.0, before=(), after=())
     history.guests += [
         GuestChange(-60.0, "web1", "node1", GuestState.UP),
         GuestChange(ordered[0], "web1", "node1", GuestState.DOWN),
-        GuestChange(ordered[6], "web1", "node2", GuestState.STARTS),
+        GuestChange(ordered[6], "web1", "node2", GuestState.STARTS, 2.0),
     ]
     history.nodes += [
         NodeChange(at, "node1", state) for at, state in zip(ordered, states, strict=False)

@@ -7,6 +7,7 @@ import re
 import msgspec
 import pytest
 
+from ganeti.simulation.durations import Durations
 from ganeti.whatif.html import html_report
 from ganeti.whatif.report import Report, Run, json_report, report_of, run_of, spread
 from ganeti.whatif.text import text_report
@@ -20,7 +21,7 @@ def run(seed: int = 1) -> Run:
 def report(*seeds: int) -> Report:
     runs = [run(seed) for seed in seeds or (1,)]
     return report_of(
-        histories.source(), "Lose <node1>", ["at 100s: fail-node node1"], {"boot_s": 20.0}, runs
+        histories.source(), "Lose <node1>", ["at 100s: fail-node node1"], Durations(), runs
     )
 
 
@@ -68,7 +69,7 @@ def test_recovery_order_and_health_are_in_the_report() -> None:
 
 def test_several_seeds_give_a_distribution_and_the_worst_run() -> None:
     runs = [run(1), msgspec.structs.replace(run(2), figures={**run().figures, "still down": 3})]
-    found = report_of(histories.source(), "", [], {}, runs)
+    found = report_of(histories.source(), "", [], Durations(), runs)
     assert found.run.seed == 2
     assert found.distribution["still down"].min == 2
     assert found.distribution["still down"].max == 3
@@ -151,3 +152,12 @@ def test_html_escapes_names() -> None:
 def test_every_form_of_the_report_is_always_the_same() -> None:
     for form in (json_report, text_report, html_report):
         assert form(report(1, 2)) == form(report(1, 2))
+
+
+def test_durations_are_shown_with_what_they_vary_between() -> None:
+    varying = Durations(stop_s=10.0, spread={"stop_s": (0.5, 1.0, 1.8)})
+    found = report_of(histories.source(), "", [], varying, [run()])
+    for shown in (text_report(found), html_report(found)):
+        assert "stop_s 10 (5 to 18)" in shown
+        assert "rpc_s 0.002" in shown
+        assert "rpc_s 0.002 (" not in shown

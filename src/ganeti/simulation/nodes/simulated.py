@@ -139,6 +139,8 @@ class SimulatedNode(MirroredCalls, ModelNode):
     _boots: int = 0
     _record: LeaseRecord | None = None
     _missing_since: dict[str, float] = field(default_factory=dict)
+    _starts: dict[str, float] = field(default_factory=dict)
+    """Seconds that the start under way of each guest takes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -215,13 +217,14 @@ class SimulatedNode(MirroredCalls, ModelNode):
         """Tell when its system serves."""
         guest = self.guests[uuid]
         self.faults.pop(uuid, None)
-        self.world.trace.add(Kind.GUEST_STARTS, guest.spec.name, node=self.name)
+        took = self._starts.pop(uuid, 0.0)
+        self.world.trace.add(Kind.GUEST_STARTS, guest.spec.name, node=self.name, took=took)
 
         def is_up() -> None:
             if self.guests.get(uuid) is guest:
                 self.world.trace.add(Kind.GUEST_UP, guest.spec.name, node=self.name)
 
-        asyncio.get_running_loop().call_later(self.world.durations.boot_s, is_up)
+        asyncio.get_running_loop().call_later(self.world.seconds("boot_s"), is_up)
 
     def on_instance_start(self, args: StartArgs) -> Any:
         was_running = args.instance.uuid in self.guests
@@ -302,7 +305,7 @@ class SimulatedNode(MirroredCalls, ModelNode):
                 guest.kill()
         if GuardAction.RESET in actions and self.living_guests(self._record.protected):
             self.lose_power("its watchdog has reset it")
-            asyncio.get_running_loop().call_later(self.world.durations.node_boot_s, self.get_power)
+            asyncio.get_running_loop().call_later(self.world.seconds("node_boot_s"), self.get_power)
             return
         if self._record.protected:
             self._guard_later()
@@ -377,6 +380,11 @@ class SimulatedNode(MirroredCalls, ModelNode):
             if (args.older and one.call.epoch < self.call.epoch) or one.call.key in args.keys
         ]
         return EndWorkResult(ended=result.ended, unfinished=[*result.unfinished, *left])
+
+    def start_takes(self, uuid: str) -> float:
+        """Return for how long the start of this guest's process, which begins now, goes on."""
+        self._starts[uuid] = self.world.seconds("start_s")
+        return self._starts[uuid]
 
     def _seconds_of(self, procedure: Procedure[Any, Any], args: Any) -> float:
         rule = _SECONDS.get(procedure.name)
@@ -458,36 +466,36 @@ class SimulatedNode(MirroredCalls, ModelNode):
 
 
 def _stopping_s(node: SimulatedNode, args: ShutdownArgs) -> float:
-    return node.world.durations.stop_s if args.instance.uuid in node.guests else 0.0
+    return node.world.seconds("stop_s") if args.instance.uuid in node.guests else 0.0
 
 
 def _moving_s(node: SimulatedNode, args: MigrateArgs) -> float:
-    times = node.world.durations
-    return times.migration_s + args.instance.memory / times.migration_mib_s
+    rate = node.world.durations.migration_mib_s
+    return node.world.seconds("migration_s") + args.instance.memory / rate
 
 
 def _creating_s(node: SimulatedNode, args: DiskArgs) -> float:
-    times = node.world.durations
-    return times.disk_create_s + _wiped(args.disk, times.wipe_mib_s)
+    wiped = _wiped(args.disk, node.world.durations.wipe_mib_s)
+    return node.world.seconds("disk_create_s") + wiped
 
 
 def _cutting_s(node: SimulatedNode, args: FenceAgentArgs) -> float:
-    return node.world.durations.power_cut_s if args.action == AgentAction.OFF else 0.0
+    return node.world.seconds("power_cut_s") if args.action == AgentAction.OFF else 0.0
 
 
 def _powering_s(node: SimulatedNode, args: OobArgs) -> float:
-    return node.world.durations.power_cut_s if args.command != OobCommand.POWER_STATUS else 0.0
+    return node.world.seconds("power_cut_s") if args.command != OobCommand.POWER_STATUS else 0.0
 
 
 _SECONDS: dict[str, Callable[[SimulatedNode, Any], float]] = {
-    INSTANCE_START.name: lambda node, _args: node.world.durations.start_s,
-    INSTANCE_REBOOT.name: lambda node, _args: node.world.durations.start_s,
+    INSTANCE_START.name: lambda node, args: node.start_takes(args.instance.uuid),
+    INSTANCE_REBOOT.name: lambda node, args: node.start_takes(args.instance.uuid),
     INSTANCE_SHUTDOWN.name: _stopping_s,
     MIGRATION_RUN.name: _moving_s,
     BLOCKDEV_CREATE.name: _creating_s,
-    BLOCKDEV_GROW.name: lambda node, _args: node.world.durations.disk_create_s,
-    OS_CREATE.name: lambda node, _args: node.world.durations.install_s,
-    OS_RENAME.name: lambda node, _args: node.world.durations.install_s / 10,
+    BLOCKDEV_GROW.name: lambda node, _args: node.world.seconds("disk_create_s"),
+    OS_CREATE.name: lambda node, _args: node.world.seconds("install_s"),
+    OS_RENAME.name: lambda node, _args: node.world.seconds("install_s") / 10,
     FENCE_AGENT_RUN.name: _cutting_s,
     OOB_RUN.name: _powering_s,
 }

@@ -85,3 +85,7 @@ class World:
     """Whether the power device of a node does what it is told."""
     changed: Callable[[], None] = lambda: None
     """Called when a node is lost or back."""
+
+    def seconds(self, name: str) -> float:
+        """Return how long one piece of work takes, a name of `Durations`."""
+        return self.durations.drawn(name, self.dice)
