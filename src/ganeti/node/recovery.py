@@ -21,6 +21,8 @@ DiskRequests = Callable[[Mapping[str, int]], Sequence[DiskRequest]]
 """What this node asks about these mirrored disks; their generations are those of the state."""
 LOOK_S = 1.0
 """How often a start of an instance that is not protected looks whether it is now."""
+LEAST_S = 0.001
+"""A lease that lasts no longer counts as ended: a clock may not be able to tell so short a time."""
 LEASE_WAIT_S = 15.0
 """How long a start waits for a lease: the first one takes two heartbeats."""
 
@@ -200,7 +202,7 @@ class NodeRecovery:
                 wait_s = LOOK_S
                 if instance.is_protected or instance.uuid in self._protected:
                     wait_s = self._lease.ends_at - self._clock.monotonic()
-                    if wait_s <= 0:
+                    if wait_s <= LEAST_S:
                         raise _no_lease(instance)
                 await asyncio.wait((task,), timeout=wait_s)
         finally:

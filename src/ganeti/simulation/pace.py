@@ -59,7 +59,15 @@ class Pace:
         before, self._snapshot = self._snapshot, snapshot
         if before is None or _concerns_nodes(before, snapshot):
             self.disturb()
-        elif self._confirming is None and _must_be_confirmed(before, snapshot):
+            return
+        changed = [
+            (before.instances.get(uuid), one)
+            for uuid in differing_instances(before, snapshot)
+            if (one := snapshot.instances.get(uuid)) is not None
+        ]
+        if any(_ends_migration(was, one) and not self._runs(snapshot, one) for was, one in changed):
+            self.disturb()
+        elif self._confirming is None and any(is_listed_anew(snapshot, one) for _, one in changed):
             loop = asyncio.get_running_loop()
             self._confirming = loop.call_later(CONFIRMED_S, self._must_be_calm)
 
@@ -143,7 +151,6 @@ def _concerns_nodes(before: Snapshot, now: Snapshot) -> bool:
     return (before.cluster, before.groups, before.nodes) != (now.cluster, now.groups, now.nodes)
 
 
-def _must_be_confirmed(before: Snapshot, now: Snapshot) -> bool:
-    """Return whether a node must hear that an instance is protected now."""
-    instances = map(now.instances.get, differing_instances(before, now))
-    return any(one is not None and is_listed_anew(now, one) for one in instances)
+def _ends_migration(was: Instance | None, now: Instance) -> bool:
+    """Return whether the place of a guest is known again; no job may end with that."""
+    return was is not None and was.migrating_to is not None and now.migrating_to is None

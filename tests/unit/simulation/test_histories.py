@@ -24,6 +24,12 @@ def test_no_history_of_a_cluster_breaks_a_promise(first: int) -> None:
     assert run_seeds(run_history, __name__, first, BATCH) > 2 * BATCH
 
 
+@pytest.mark.requirement("D11")
+def test_guest_whose_migration_is_undone_after_its_job_is_started_again() -> None:
+    """Its guest is gone then, and no job ends: recovery's time must not stand still."""
+    assert run_history(1_000_485)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 def test_no_history_of_a_cluster_breaks_a_promise_for_long() -> None:
