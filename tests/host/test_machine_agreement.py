@@ -5,17 +5,22 @@ boot from their mirrored disks, to which they write a numbered log. So the loss 
 acknowledged write is lost.
 """
 
+import contextlib
 import json
-import statistics
+import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import msgspec
 import pytest
 
+from ganeti.model.objects import NodeUuid
 from ganeti.simulation.durations import Durations
-from ganeti.whatif.durations import parse_model
+from ganeti.whatif.durations import measurement, parse_model
+from ganeti.whatif.source import NodeSize, Source
+from ganeti.whatif.sources import running_source
 from tests.support.agreement import Watch, differences, facts_of
 from tests.support.machine_cluster import POWER, MachineCluster, machine_cluster
 from tests.support.machine_guests import (
@@ -46,6 +51,10 @@ class MachineTwin(Twin):
 
     cluster: MachineCluster
     attendant: Attendant
+    sizes: Mapping[NodeUuid, NodeSize] = field(default_factory=dict)
+    """A machine whose guests are busy may not answer a query in time."""
+    away_s: float = 0.0
+    """How long a machine takes to boot."""
     fencing: str = "none"
     """How node 2 is fenced in the scenario."""
 
@@ -54,6 +63,9 @@ class MachineTwin(Twin):
     limit_s: ClassVar[float] = LONG_S
     least_slack_s: ClassVar[float] = 5.0
     """Under emulation each step of a job takes a part of a second."""
+
+    def source(self) -> Source:
+        return replace(super().source(), sizes=self.sizes)
 
     def watched(self) -> Watch:
         return MachineWatch(self.cluster, self.names, self.least_slack_s, attendant=self.attendant)
@@ -71,6 +83,11 @@ class MachineTwin(Twin):
         self.wait_until_calm()
         wait_serves(self.attendant, *WEB)
 
+    def with_longer(self, name: str) -> Durations:
+        """Return the durations with a wrong one: all of its time is more than the slack beyond what was measured."""
+        longest = getattr(self.durations, name) * max(self.durations.spread[name])
+        return replace(self.durations, **{name: longest + 2 * self.most_slack_s, "spread": {}})
+
 
 def learned(twin: MachineTwin) -> MachineTwin:
     """Do everything three times that a scenario needs, and learn how long it takes.
@@ -78,29 +95,38 @@ def learned(twin: MachineTwin) -> MachineTwin:
     No log tells how long guests boot: their consoles do.
     """
     cluster = twin.cluster
-    for name in WEB:
-        for _ in range(2):
-            stop = ("gnt-instance", "shutdown", "--timeout=0", name)
-            cluster.ok(*stop, timeout_s=LONG_S)
-            cluster.ok("gnt-instance", "startup", name, timeout_s=LONG_S)
-            wait_serves(twin.attendant, name)
+    for names in (
+        *([one] for one in WEB),
+        WEB,
+        WEB,
+    ):  # alone and both at once: they share the processors
+        cluster.ok("gnt-instance", "shutdown", "--timeout=0", *names, timeout_s=LONG_S)
+        cluster.ok("gnt-instance", "startup", *names, timeout_s=LONG_S)
+        wait_serves(twin.attendant, *names)
     for _ in range(2):
         for name in WEB:
             cluster.ok("gnt-instance", "migrate", "-f", name, timeout_s=LONG_S)
         twin.wait_until_calm()
+    for number in (HOME, MIRROR):  # both at once
+        cluster.ok("gnt-node", "migrate", "-f", f"node{number}", timeout_s=LONG_S)
+        twin.wait_until_calm()
     cluster.ok("gnt-node", "modify", "--offline=yes", f"node{MIRROR}", timeout_s=LONG_S)
     for _ in range(3):
         cluster.ok("gnt-node", "fence-test", "--off", "-f", f"node{MIRROR}", timeout_s=LONG_S)
+    switched_on = time.monotonic()
     switch_on(cluster, MIRROR)
+    away_s = time.monotonic() - switched_on
     cluster.ok("gnt-node", "modify", "--offline=no", f"node{MIRROR}", timeout_s=LONG_S)
     reopen_mirrors(cluster, WEB)
     file = cluster.directory / "model.json"
     cluster.ok("gnt-whatif", "learn", "-o", str(file))
     model = json.loads(file.read_text())
     assert {"start_s", "migration_s", "power_cut_s"} <= model["durations"].keys()
-    model["durations"] |= {"boot_s": round(statistics.median(twin.attendant.boots), 3)}
+    boots = measurement(twin.attendant.boots)
+    model["durations"]["boot_s"] = boots.value
+    model["measured"]["boot_s"] = msgspec.to_builtins(boots)
     file.write_text(json.dumps(model))
-    return replace(twin, durations=parse_model(file.read_text(), str(file)))
+    return replace(twin, durations=parse_model(file.read_text(), str(file)), away_s=away_s)
 
 
 @pytest.fixture(scope="module")
@@ -109,16 +135,41 @@ def prepared() -> Iterator[MachineTwin]:
         cluster.install_power()
         cluster.ok("gnt-cluster", "modify", f"--node-parameters=oob_program={POWER},fence_methods=none",
                    "--ipolicy-vcpu-ratio=100", "--ipolicy-spindle-ratio=1000", timeout_s=LONG_S)  # fmt: skip
+        with cluster.luxi() as client:
+            sizes = running_source(client).sizes
+        assert len(sizes) == len(cluster.cluster.nodes)
         for name, priority in WEB.items():
             params = f"recovery=failover,recovery_priority={priority}"
             add_guest(cluster, name, f"node{HOME}:node{MIRROR}", params)
         for number in cluster.numbers:
             attend(cluster, number)
         names = uuids(cluster)
-        twin = MachineTwin(cluster, Durations(), names, Attendant(cluster, names))
+        attendant = Attendant(cluster, names)
+        twin = MachineTwin(cluster, Durations(), names, attendant, sizes=sizes)
         wait_serves(twin.attendant, *WEB)
         twin.wait_until_calm()
         yield learned(twin)
+
+
+@contextlib.contextmanager
+def restarting(twin: MachineTwin) -> Iterator[list[int]]:
+    """Switch on each machine that has reset itself, for a while; the numbers of these machines."""
+    ended, restarted = threading.Event(), list[int]()
+
+    def look() -> None:
+        while not ended.wait(0.5):
+            for number in twin.cluster.numbers:
+                if twin.cluster.machine(number).machine.pid is None:
+                    restarted.append(number)
+                    switch_on(twin.cluster, number)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield restarted
+    finally:
+        ended.set()
+        thread.join()
 
 
 @pytest.fixture
@@ -157,9 +208,35 @@ def test_loss_of_a_machine_goes_as_simulated(twin: MachineTwin) -> None:
     assert set(facts.homes.values()) == {mirror}
 
     for name in ("start_s", "power_cut_s") if slack is not None else ():
-        wrong = 2 * twin.most_slack_s
-        other = replace(twin.durations, **{name: getattr(twin.durations, name) + wrong})
-        found = differences(twin.simulated(option, source, other), real, twin.most_slack_s)
+        found = differences(
+            twin.simulated(option, source, twin.with_longer(name)), real, twin.most_slack_s
+        )
         assert sum("is down for" in one for one in found) == len(WEB), name
     turned = twin.simulated(option, with_priorities(source, TURNED))
     assert any("comes before" in one for one in differences(turned, real, None))
+
+
+def test_evacuation_of_a_machine_goes_as_simulated(twin: MachineTwin) -> None:
+    option, source = f"evacuate-primaries=node{HOME}", twin.source()
+    simulated = twin.simulated(option, source)
+    words = ("gnt-node", "evacuate", "-f", "--primary-only", f"node{HOME}")
+    real, slack = twin.compared(simulated, lambda _: twin.cluster.ok(*words, timeout_s=LONG_S))
+    facts = facts_of(real)
+    assert not facts.downtimes
+    assert {facts.homes[name] for name in WEB} == {twin.cluster.node(MIRROR).name}
+    if slack is not None:
+        wrong = twin.simulated(option, source, twin.with_longer("migration_s"))
+        found = differences(wrong, real, twin.most_slack_s)
+        assert sum("works for" in one for one in found) >= len(WEB)
+
+
+def test_rolling_reboot_of_machines_goes_as_simulated(twin: MachineTwin) -> None:
+    names = ",".join(twin.cluster.node(number).name for number in (HOME, MIRROR))
+    simulated = twin.simulated(f"drain={names}@0s/{twin.away_s:.0f}s", twin.source())
+    words = ("gnt-cluster", "rolling-reboot", "--by=powercycle", "-f", f"--nodes={names}")
+    with restarting(twin) as restarted:
+        real, _slack = twin.compared(simulated, lambda _: twin.cluster.ok(*words, timeout_s=LONG_S))
+    assert restarted[-2:] == [HOME, MIRROR]
+    facts = facts_of(real)
+    assert not facts.downtimes
+    assert {facts.homes[name] for name in WEB} == {twin.cluster.node(HOME).name}

@@ -124,6 +124,7 @@ class Attendant:
             pid, (before, read) = machine.pid, self._read[number]
             if pid is not None and pid != before:
                 read = 0
+                yield from self._gone(number)
             with machine.console.open("rb") as console:
                 console.seek(read)
                 whole = console.read().rpartition(b"\n")[0]
@@ -136,13 +137,17 @@ class Attendant:
                         self._said(self._short[short], word)
                         yield number, "said", self._short[short], word
             if pid is None:
-                for name in [one for one, where in self.present.items() if number in where]:
-                    yield from self._changed(number, "off", name)
+                yield from self._gone(number)
 
     def catch_up(self) -> None:
         """Read what has been said until now."""
         for _one in self.news():
             pass
+
+    def _gone(self, number: int) -> Iterator[tuple[int, str, str, str]]:
+        """A machine has no power, or was restarted since the last look: its guests have ended."""
+        for name in [one for one, where in self.present.items() if number in where]:
+            yield from self._changed(number, "off", name)
 
     def _changed(self, number: int, what: str, name: str) -> Iterator[tuple[int, str, str, str]]:
         where = self.present[name]

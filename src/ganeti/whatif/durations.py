@@ -119,7 +119,7 @@ def measured(cluster: str, jobs: Iterable[Mapping[str, Any]]) -> Model:
             if 0 < value <= LARGEST:
                 samples.setdefault(name, []).append(value)
     found = {
-        name: _measurement(values)
+        name: measurement(values)
         for name, values in sorted(samples.items())
         if len(values) >= FEWEST
     }
@@ -130,7 +130,8 @@ def measured(cluster: str, jobs: Iterable[Mapping[str, Any]]) -> Model:
     )
 
 
-def _measurement(values: Sequence[float]) -> Measurement:
+def measurement(values: Sequence[float]) -> Measurement:
+    """Return what several measurements of one duration have shown; there are two at least."""
     ordered = sorted(values)
     inner = quantiles(ordered, n=TENTHS, method="inclusive")
     return Measurement(
