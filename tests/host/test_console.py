@@ -58,7 +58,7 @@ ROLES = [
     ("shopview", "look", [*OF_ALL_NODES, *UNLIMITED, *OF_ADMINISTRATORS]),
 ]
 """Users, their passwords, and the pages that their roles do not have."""
-LIST = ".empty, .grid-row, table"
+LIST = ".empty, .grid-row, details.series, table"
 """A list, whether or not the other scenarios have left something in it."""
 PAGES = [
     ("overview", "", ".health"),

@@ -382,7 +382,7 @@ class SimulatedNode(MirroredCalls, ModelNode):
         return EndWorkResult(ended=result.ended, unfinished=[*result.unfinished, *left])
 
     def start_takes(self, uuid: str) -> float:
-        """Return for how long the start of this guest's process, which begins now, goes on."""
+        """Return how long the start of this guest's process will take; it begins now."""
         self._starts[uuid] = self.world.seconds("start_s")
         return self._starts[uuid]
 
