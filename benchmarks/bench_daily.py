@@ -193,7 +193,7 @@ class LiveMoves:
         begin = self._files.qemu_log.stat().st_size
         path = f"/machine/peripheral/{self._device}/virtio-backend"
         blocks = range(SYSTEM_MIB * MIB // BLOCK, self._size * MIB // BLOCK)
-        for block in random.choices(blocks, k=count):
+        for block in random.choices(blocks, k=count):  # noqa: S311 - which blocks does not matter
             # QEMU counts these writes as requests of the guest, other than `write`.
             words = f'qemu-io -d {path} "aio_write -P 7 {block * BLOCK} {BLOCK}"'
             ask = Monitor(self._files.people_monitor)

@@ -32,7 +32,6 @@ from ganeti.model.opcodes.instance import (
 from ganeti.simulation.cluster import SimulatedCluster
 from ganeti.simulation.durations import Durations
 from ganeti.simulation.example import CANDIDATES, configuration, instance_name, node_name
-from ganeti.whatif.durations import as_figures
 from ganeti.whatif.report import report_of, run_of
 from ganeti.whatif.scenario import events
 from ganeti.whatif.scenario_options import spoken, step_of
@@ -152,7 +151,7 @@ def rack_loss(scale: Scale) -> str:
     history = simulate(source, happening, Durations(), seed=1, watch_s=None)
     runs = [run_of(history, sizes_with(source, happening), 1)]
     said = [spoken(step) for step in steps]
-    return text_report(report_of(source, "", said, as_figures(Durations()), runs))
+    return text_report(report_of(source, "", said, Durations(), runs))
 
 
 def main() -> None:

@@ -286,7 +286,9 @@ def test_a_guest_of_the_pool_is_made_moved_and_removed_by_the_real_commands(
         assert (UID_LOCKS / found[1]).exists()
         cluster.ok("gnt-instance", "migrate", "-f", name, timeout_s=90)
     cluster.ok("gnt-instance", "remove", "-f", "--shutdown-timeout=0", name)
-    assert not any((UID_LOCKS / str(uid)).exists() for uid in own_user_ids)
+    wait_until(
+        lambda: not any((UID_LOCKS / str(uid)).exists() for uid in own_user_ids), "all are free"
+    )
     for node in cluster.cluster.nodes:
         assert list(node.paths.kvm.glob("*.root")) == []
     cluster.ok("gnt-cluster", "modify", "--uid-pool=")
