@@ -100,8 +100,9 @@ def learned(twin: MachineTwin) -> MachineTwin:
         WEB,
         WEB,
     ):  # alone and both at once: they share the processors
-        cluster.ok("gnt-instance", "shutdown", "--timeout=0", *names, timeout_s=LONG_S)
-        cluster.ok("gnt-instance", "startup", *names, timeout_s=LONG_S)
+        stop = ("gnt-instance", "shutdown", "--force-multiple", "--timeout=0")
+        cluster.ok(*stop, *names, timeout_s=LONG_S)
+        cluster.ok("gnt-instance", "startup", "--force-multiple", *names, timeout_s=LONG_S)
         wait_serves(twin.attendant, *names)
     for _ in range(2):
         for name in WEB:
