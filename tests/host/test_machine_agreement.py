@@ -95,11 +95,8 @@ def learned(twin: MachineTwin) -> MachineTwin:
     No log tells how long guests boot: their consoles do.
     """
     cluster = twin.cluster
-    for names in (
-        *([one] for one in WEB),
-        WEB,
-        WEB,
-    ):  # alone and both at once: they share the processors
+    # Each alone, and twice both at once: they share the processors.
+    for names in (*([one] for one in WEB), WEB, WEB):
         stop = ("gnt-instance", "shutdown", "--force-multiple", "--timeout=0")
         cluster.ok(*stop, *names, timeout_s=LONG_S)
         cluster.ok("gnt-instance", "startup", "--force-multiple", *names, timeout_s=LONG_S)
