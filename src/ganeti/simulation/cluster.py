@@ -178,7 +178,7 @@ class SimulatedCluster:
             if node.boot_id == boots:
                 node.get_power()
 
-        asyncio.get_running_loop().call_later(self.durations.drawn("node_boot_s", self.dice), is_up)
+        asyncio.get_running_loop().call_later(self.world.seconds("node_boot_s"), is_up)
 
     def cut(self, one: Iterable[str], other: Iterable[str], *, both_ways: bool = True) -> None:
         """Cut the network between nodes."""

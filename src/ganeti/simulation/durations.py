@@ -42,15 +42,15 @@ class Durations:
     election_s: float = 8.0
     """From the death of the master's node until another candidate serves."""
     spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """How the times of some of these works vary: multiples of the value by name, each as probable as the next one, from the
-    least to the greatest."""
+    """How much some of these vary: quantiles at equal distances, from the least value to the greatest, as multiples of the
+    usual one."""
 
     def drawn(self, name: str, dice: random.Random) -> float:
         """Return how long one piece of work takes."""
         usual = float(getattr(self, name))
         if not (ratios := self.spread.get(name)):
             return usual
-        # Between two measurements every value is as probable.
+        # The inverse of the distribution, linear between two quantiles.
         at = dice.random() * (len(ratios) - 1)
         low = int(at)
         high = min(low + 1, len(ratios) - 1)

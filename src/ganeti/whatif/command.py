@@ -123,7 +123,7 @@ def learn(args: argparse.Namespace) -> int:
     """Measure how long operations take in the running cluster, from the logs of its jobs.
 
     '--durations FILE' of 'gnt-whatif run' reads the file. An operation with fewer than three measurements keeps its
-    default. The command only sends queries.
+    default. The times also vary as they were measured, so use several seeds. The command only sends queries.
     """
     from ganeti.whatif.durations import model_text, shown
     from ganeti.whatif.sources import measured_model

@@ -18,6 +18,7 @@ JOB_FIELDS = ("id", "ops", "opstatus", "oplog", "opend")
 """Fields of jobs that `measured` reads."""
 LARGEST = 1e7
 TENTHS = 10
+_RATE_SUFFIX = "_mib_s"
 FEWEST = 3
 """Fewer measurements of an operation do not replace its default."""
 _NAMES = [one.name for one in dataclasses.fields(Durations) if one.name != "spread"]
@@ -84,7 +85,7 @@ def durations_of(
 ) -> Durations:
     """Return the defaults with the given durations in their place; InputError names `name` and the field.
 
-    Works vary as measured, also if another duration is given.
+    Times vary as measured, also if another one is given; rates do not.
     """
     for key, value in given.items():
         if key not in _NAMES:
@@ -94,7 +95,7 @@ def durations_of(
             raise InputError(f"durations.{key}: {value:g} must be above 0, and at most 1e7", name)
     spread = {}
     for key, one in (varying or {}).items():
-        if key in given and one.deciles:
+        if key in given and one.deciles and not key.endswith(_RATE_SUFFIX):
             _check_deciles(one, f"measured.{key}", name)
             spread[key] = tuple(each / one.value for each in one.deciles)
     return Durations(**given, spread=spread)
@@ -132,13 +133,9 @@ def measured(cluster: str, jobs: Iterable[Mapping[str, Any]]) -> Model:
 
 def measurement(values: Sequence[float]) -> Measurement:
     """Return what several measurements of one duration have shown; there are two at least."""
-    ordered = sorted(values)
-    inner = quantiles(ordered, n=TENTHS, method="inclusive")
-    return Measurement(
-        value=round(ordered[len(ordered) // 2], 3),
-        count=len(ordered),
-        deciles=tuple(round(one, 3) for one in (ordered[0], *inner, ordered[-1])),
-    )
+    inner = quantiles(values, n=TENTHS, method="inclusive")
+    deciles = tuple(round(one, 3) for one in (min(values), *inner, max(values)))
+    return Measurement(value=deciles[TENTHS // 2], count=len(values), deciles=deciles)
 
 
 def _samples(job: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -404,6 +404,5 @@ async def test_another_move_of_the_same_disks_begins_with_its_own_record(master:
 def test_progress_is_looked_at_when_the_copy_should_be_done(
     waited: float, done: int, pause: float
 ) -> None:
-    assert (
-        live_disks.next_look_s(waited, DiskMoveStatus(done=done, total=100, in_step=False)) == pause
-    )
+    seen = DiskMoveStatus(done=done, total=100, in_step=False)
+    assert live_disks.next_look_s(waited, seen) == pause

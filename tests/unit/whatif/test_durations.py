@@ -62,6 +62,8 @@ def test_works_vary_as_they_were_measured() -> None:
     assert 38.9 < drawn[-1] <= 39
     assert drawn[500] == pytest.approx(31, abs=0.5)
     assert durations.drawn("boot_s", dice) == Durations().boot_s
+    assert "resync_mib_s" in model.measured
+    assert "resync_mib_s" not in durations.spread, "rates do not vary"
     fixed = measured("c", [creation(1)] * 3)
     assert parse_model(model_text(fixed), "m.json").drawn("install_s", dice) == 31
     other = durations_of({"install_s": 62.0}, "body", model.measured)
