@@ -23,7 +23,7 @@ class FilePlanner(Planner):
     def new_disk(self, request: NewDisk, site: Site, names: Names) -> Disk:
         uuid, kind = names.uuid(), self.template.name
         params = request.params or {}
-        form = params.get("format") or site.cluster.diskparams.get(kind, {}).get("format", RAW)
+        form = params.get("format") or site.defaults(kind).get("format", RAW)
         if site.use:  # the node reads and writes it, and no guest
             form = RAW
         return Disk(

@@ -26,13 +26,13 @@ class DrbdPlanner(Planner):
 
     def check_site(self, site: Site) -> None:
         if not site.others:
-            volume_group(site.cluster, {})
+            volume_group(site, {})
 
     def new_disk(self, request: NewDisk, site: Site, names: Names) -> Disk:
         own = dict(request.params or {})
-        params = _params(site.cluster, own)
+        params = _params(site.defaults(DRBD.name), own)
         size = metadata_mib(request.size, int(params["meta_size"]))
-        group = volume_group(site.cluster, {"vg": own.get("vg", "")})
+        group = volume_group(site, {"vg": own.get("vg", "")})
         meta_group = str(own.get("metavg") or params["metavg"] or group)
         own.pop("vg", None)
         return Disk(
@@ -93,7 +93,7 @@ class DrbdPlanner(Planner):
     def space_mib(self, disk: Disk, cluster: Cluster) -> int:
         if disk.children:
             return sum(child.size for child in disk.children)
-        params = _params(cluster, disk.params)
+        params = _params(cluster.diskparams.get(DRBD.name, {}), disk.params)
         return disk.size + metadata_mib(disk.size, int(params["meta_size"]))
 
     def grown(self, disk: Disk, size: int) -> Disk:
@@ -113,8 +113,8 @@ def metadata_mib(size: int, wanted: int) -> int:
     return max(wanted, -(-size // MIB_PER_METADATA_MIB) + FIXED_METADATA_MIB)
 
 
-def _params(cluster: Cluster, own: Params) -> Params:
-    return {**DRBD.params, **cluster.diskparams.get(DRBD.name, {}), **own}
+def _params(defaults: Params, own: Params) -> Params:
+    return {**DRBD.params, **defaults, **own}
 
 
 def _volume(names: Names, size: int, group: str, stripes: int) -> Disk:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.model.disk_templates import DiskTemplate
-from ganeti.model.objects import Cluster, Disk, Instance, NodeUuid
+from ganeti.model.objects import Cluster, Disk, Instance, NodeGroup, NodeUuid
 from ganeti.model.params import Params
 
 
@@ -55,6 +55,13 @@ class Site:
     """The present disks of the instance."""
     use: str = ""
     """The use of a disk that is none of the guest's."""
+    group: NodeGroup | None = None
+    """The group of the primary node, if that is chosen."""
+
+    def defaults(self, template: str) -> Params:
+        """Return the parameters of new disks that the group or the cluster sets (S75)."""
+        of_group = self.group.diskparams.get(template, {}) if self.group else {}
+        return {**self.cluster.diskparams.get(template, {}), **of_group}
 
     @property
     def label(self) -> str:

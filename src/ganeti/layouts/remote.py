@@ -14,8 +14,8 @@ class RbdPlanner(Planner):
 
     def new_disk(self, request: NewDisk, site: Site, names: Names) -> Disk:
         given, kind = request.params or {}, self.template.name
-        of_cluster = site.cluster.diskparams.get(kind, {})
-        pool = str(given.get("pool") or of_cluster.get("pool") or self.template.params["pool"])
+        default = site.defaults(kind).get("pool")
+        pool = str(given.get("pool") or default or self.template.params["pool"])
         return Disk(
             uuid=names.uuid(),
             size=request.size,

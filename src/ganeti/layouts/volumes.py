@@ -5,7 +5,7 @@ from dataclasses import replace
 from ganeti.base.errors import InputError
 from ganeti.layouts.planner import Names, NewDisk, Planner, Site
 from ganeti.model.disk_templates import PLAIN
-from ganeti.model.objects import Cluster, Disk
+from ganeti.model.objects import Disk
 from ganeti.model.params import Params
 
 
@@ -16,14 +16,14 @@ class PlainPlanner(Planner):
 
     def check_site(self, site: Site) -> None:
         if not site.others:
-            volume_group(site.cluster, {})
+            volume_group(site, {})
 
     def new_disk(self, request: NewDisk, site: Site, names: Names) -> Disk:
         params = request.params or {}
-        group = volume_group(site.cluster, params)
+        group = volume_group(site, params)
         pool = params.get("thin_pool")
         if pool is None:
-            pool = site.cluster.diskparams.get(PLAIN.name, {}).get("thin_pool", "")
+            pool = site.defaults(PLAIN.name).get("thin_pool", "")
         placed = replace(request, params={**params, "thin_pool": pool})
         return new_volume(group, placed, site.label, names)
 
@@ -32,10 +32,10 @@ class PlainPlanner(Planner):
         return f"{group}/{pool}" if pool else group
 
 
-def volume_group(cluster: Cluster, params: Params) -> str:
-    """Return the group of a disk, or the cluster's; InputError if there is none."""
-    of_cluster = cluster.diskparams.get(PLAIN.name, {}).get("vg", "")
-    group = str(params.get("vg") or of_cluster or cluster.vg_name)
+def volume_group(site: Site, params: Params) -> str:
+    """Return the volume group that a disk names, or the default; InputError if there is none."""
+    default = site.defaults(PLAIN.name).get("vg", "")
+    group = str(params.get("vg") or default or site.cluster.vg_name)
     if not group:
         raise InputError(
             f"the cluster has no volume group for template {PLAIN.name} (gnt-cluster modify --vg-name=GROUP);"

@@ -15,6 +15,7 @@ from ganeti.model.objects import Instance
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.cluster import OpClusterSetParams, OpClusterVerifyGroup
+from ganeti.model.opcodes.group import OpGroupSetParams
 from ganeti.model.opcodes.instance import (
     OpInstanceCreate,
     OpInstanceQueryData,
@@ -41,6 +42,7 @@ from ganeti.model.opcodes.test import OpTestAllocator
 from ganeti.rpc.procedures.disks import DISKS_INFO, DiskInfo, SyncStatus
 from ganeti.rpc.procedures.storage_units import STORAGE_UNIT_REPAIR
 from ganeti.simulation.faulty_store import Crash
+from ganeti.simulation.nodes.storage import SharedDirectory
 from ganeti.units.undo.disks import removals
 from tests.support.drbd_nodes import DrbdModelNode, Kernels
 from tests.support.fake_rpc import Fault
@@ -122,6 +124,21 @@ async def test_what_a_new_disk_has(master: Master, kernels: Kernels) -> None:
     assert [child.size for child in second.children] == [32, 2]
     assert {child.part(UUIDS[0])[0] for child in first.children} == {"xenvg"}
     check(master, kernels)
+
+
+@pytest.mark.requirement("S75")
+async def test_group_chooses_the_volume_groups_and_the_size_of_metadata(master: Master) -> None:
+    for number in (1, 2):
+        master.world.node(number).groups |= {"data": SharedDirectory(), "meta": SharedDirectory()}
+    names: dict[str, dict[str, Any]] = {
+        "drbd": {"metavg": "meta", "meta_size": 256},
+        "plain": {"vg": "data"},
+    }
+    succeeded(await master.run(OpGroupSetParams(group_name="default", diskparams=names)))
+    instance = await made(master, start=False)
+    first, second = instance.disks
+    assert [child.part(UUIDS[1])[0] for child in first.children] == ["data", "meta"]
+    assert [child.size for child in (*first.children, *second.children)] == [64, 256, 32, 2]
 
 
 async def question(master: Master, **fields: Any) -> dict[str, Any]:

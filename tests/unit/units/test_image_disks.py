@@ -10,6 +10,7 @@ from ganeti.config.fill import instance_spec
 from ganeti.model.opcodes.backup import OpBackupExport
 from ganeti.model.opcodes.base import DiskRequest, OpCode
 from ganeti.model.opcodes.cluster import OpClusterSetParams
+from ganeti.model.opcodes.group import OpGroupSetParams
 from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.opcodes.instance_changes import OpInstanceGrowDisk
 from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
@@ -64,6 +65,20 @@ async def test_disk_records_its_format_and_keeps_it(master: Master) -> None:
         await master.run(modify(disks=[["modify", 0, {"format": "raw"}]]))
     )
     assert "disks[0].format: is part of a disk's location or form, and cannot change" in text
+
+
+@pytest.mark.requirement("S75")
+async def test_disks_have_the_format_of_the_group_of_their_node(master: Master) -> None:
+    of_group = OpGroupSetParams(
+        group_name="default", diskparams={"sharedfile": {"format": "qcow2"}}
+    )
+    succeeded(await master.run(of_group))
+    disks = [DiskRequest(size=64), DiskRequest(size=64, params={"format": "raw"})]
+    for name, where in ((NAME, {}), (CLONE, {"pnode": None, "iallocator": "hail"})):
+        op = create(name, disks=disks, no_install=True, start=False, **where)
+        succeeded(await master.run(op))
+        succeeded(await master.run(modify(name, disks=[["add", -1, {"size": 64}]])))
+        assert formats(master, name) == ["qcow2", "raw", "qcow2"]
 
 
 @pytest.mark.parametrize("value", ["vmdk", "QCOW2", "", "qcow2 ", 2])

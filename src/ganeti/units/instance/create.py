@@ -18,10 +18,11 @@ from ganeti.layouts.planner import placed_disks
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.compression import check_allowed
+from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.iallocator import RequestType
 from ganeti.model.image_source import OS_NAME
 from ganeti.model.names import DiskRole
-from ganeti.model.objects import Image, Instance, Node, NodeUuid
+from ganeti.model.objects import Image, Instance, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.reasons import table
 from ganeti.units import name_lookup
@@ -43,7 +44,7 @@ from ganeti.units.instance.cloning import (
     source_of,
 )
 from ganeti.units.instance.confinement import check_confinement
-from ganeti.units.instance.create_plan import check_create_arguments, new_instance
+from ganeti.units.instance.create_plan import check_create_arguments, new_disks, new_instance
 from ganeti.units.instance.disks import (
     JobNames,
     close_disks,
@@ -174,7 +175,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         op, snapshot = self.op, ctx.snapshot
         template = check_template(op.disk_template, snapshot.cluster)
         check_disks(op.disks, template)
-        unplaced = new_instance(ctx, op, template)
+        unplaced = new_instance(ctx, op, template, self._group(snapshot))
         check_confinement(ctx, unplaced)
         adopted = sources(op.disks, unplaced.disks)
         unplaced = await self._with_adopted_sizes(ctx, unplaced, adopted)
@@ -186,6 +187,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             check_can_host(node)
         node = nodes[0]
         own = [snapshot.groups[node.group]]
+        unplaced = self._with_disks_of(ctx, own[0], unplaced)
         check_instance_policy(ctx, unplaced, ignore=op.ignore_ipolicy, groups=own)
         if op.conflicts_check:
             check_no_conflicts(ctx, own[0], unplaced.nics)
@@ -269,6 +271,20 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         op = self.op
         given = (op.pnode_uuid or op.pnode, op.snode_uuid or op.snode)
         return tuple(resolve_node(snapshot, name) for name in given if name)
+
+    def _group(self, snapshot: Snapshot) -> NodeGroup | None:
+        """Return the group of the requested node, or the requested group; None if any may be chosen."""
+        if given := self._given(snapshot):
+            return snapshot.groups[given[0].group]
+        name = self.op.group_name
+        return resolve_group(snapshot, name) if name else None
+
+    def _with_disks_of(self, ctx: UnitContext, group: NodeGroup, unplaced: Instance) -> Instance:
+        """Return the instance with disks as the group wants them, if that was not known before the choice of nodes."""
+        template = DISK_TEMPLATES[unplaced.disk_template]
+        if self._group(ctx.snapshot) is not None or template.name not in group.diskparams:
+            return unplaced
+        return replace(unplaced, disks=new_disks(ctx, self.op, template, group))
 
     async def _nodes(self, ctx: UnitContext, instance: Instance) -> tuple[Node, ...]:
         """Return the requested or allocated nodes; their new load is recorded."""

@@ -8,7 +8,7 @@ from ganeti.layouts.registry import PLANNERS
 from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, check_hypervisor_params
 from ganeti.model.iallocator import named_allocators
-from ganeti.model.objects import Instance, InstanceUuid, NodeUuid
+from ganeti.model.objects import Disk, Instance, InstanceUuid, NodeGroup, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.param_checks import changed, check_backend_params, check_os_params
 from ganeti.units import name_lookup
@@ -123,8 +123,26 @@ def _check_os(op: OpInstanceCreate) -> None:
         check_os_params(getattr(op, field), field)
 
 
-def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate) -> Instance:
-    """Return the new instance, on no node yet; its addresses are reserved for the job."""
+def new_disks(
+    ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate, group: NodeGroup | None
+) -> tuple[Disk, ...]:
+    """Return the disks, on no node yet; `group`: of the primary node, None while it is not chosen."""
+    names = JobNames(ctx)
+    return tuple(
+        build_disk(
+            request,
+            PLANNERS[template.name],
+            Site(ctx.snapshot.cluster, op.instance_name, index, op.file_storage_dir, group=group),
+            names,
+        )
+        for index, request in enumerate(op.disks)
+    )
+
+
+def new_instance(
+    ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate, group: NodeGroup | None
+) -> Instance:
+    """Return the new instance, on no node yet; its addresses are reserved for the job. `group` as for `new_disks`."""
     cluster = ctx.snapshot.cluster
     hypervisor = op.hypervisor or cluster.enabled_hypervisors[0]
     if hypervisor not in cluster.enabled_hypervisors:
@@ -134,11 +152,6 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
         )
     if op.file_storage_dir is not None and not template.in_files:
         raise InputError(f"template {template.name} has no files", "file_storage_dir")
-    planner, names = PLANNERS[template.name], JobNames(ctx)
-    sites = [
-        Site(cluster, op.instance_name, index, op.file_storage_dir)
-        for index in range(len(op.disks))
-    ]
     _check_secondary(op, template)
     # An import and a move bring the system that was installed before (S156).
     if op.mode == "create" and op.os_type and is_blacklisted(cluster, op.os_type):
@@ -156,10 +169,7 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
         os=op.os_type or "",
         hypervisor=hypervisor,
         disk_template=template.name,
-        disks=tuple(
-            build_disk(request, planner, site, names)
-            for request, site in zip(op.disks, sites, strict=True)
-        ),
+        disks=new_disks(ctx, op, template, group),
         nics=tuple(new_nic(ctx, request, index) for index, request in enumerate(op.nics)),
         hvparams=hvparams,
         beparams=changed({}, check_backend_params(op.beparams, "beparams")),

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.sizes import parse_mib
+from ganeti.config.fill import group_of
 from ganeti.config.view import View
 from ganeti.layouts.planner import Site
 from ganeti.model.applies import Applies
@@ -198,7 +199,8 @@ def _site(ctx: UnitContext, instance: Instance, given: str | None, index: int, f
     template = DISK_TEMPLATES[instance.disk_template]
     if not template.has_disks:
         raise InputError(f"template {template.name} of {instance.name} has no disks", field)
-    site = Site(ctx.snapshot.cluster, instance.name, index, given, instance.disks)
+    group = group_of(ctx.snapshot, instance.primary_node)
+    site = Site(ctx.snapshot.cluster, instance.name, index, given, instance.disks, group=group)
     planner_of(instance).check_site(site)
     return site
 

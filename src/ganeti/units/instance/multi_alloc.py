@@ -112,7 +112,7 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
             raise PrereqError(f"instance {name} exists already", ErrorCode.EXISTS)
         template = check_template(request.disk_template, ctx.snapshot.cluster)
         check_disks(request.disks, template)
-        instance = new_instance(ctx, replace(request, instance_name=name), template)
+        instance = new_instance(ctx, replace(request, instance_name=name), template, None)
         return Demand.of(ctx.snapshot.cluster, instance)
 
     def _job(self, request: OpInstanceCreate) -> OpCode:

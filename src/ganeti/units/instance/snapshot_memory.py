@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, PrereqError, RpcError
-from ganeti.config.fill import filled_beparams, memory_spec
+from ganeti.config.fill import filled_beparams, group_of, memory_spec
 from ganeti.config.transaction import Draft
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.layouts.planner import NewDisk, Site
@@ -58,6 +58,7 @@ async def memory_disk(ctx: UnitContext, instance: Instance, node: Node) -> Disk:
         len(instance.disks),
         others=instance.disks,
         use="memory",
+        group=group_of(ctx.snapshot, instance.primary_node),
     )
     return planner_of(instance).new_disk(NewDisk(size=size, params=params), site, JobNames(ctx))
 

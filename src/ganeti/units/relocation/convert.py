@@ -7,7 +7,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
-from ganeti.config.fill import instance_spec
+from ganeti.config.fill import group_of, instance_spec
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
@@ -193,8 +193,9 @@ def _new_disks(
     given = check_disk_params(template.name, op.ext_params, "ext_params", of_disk=True)
     params = {name: value for name, value in given.items() if value is not None}
     node, disks = before.primary_node, list[Disk]()
+    cluster, group = ctx.snapshot.cluster, group_of(ctx.snapshot, node)
     for index, old in enumerate(before.disks):
-        site = Site(ctx.snapshot.cluster, before.name, index, op.file_storage_dir, tuple(disks))
+        site = Site(cluster, before.name, index, op.file_storage_dir, tuple(disks), group=group)
         planner.check_site(site)
         new = NewDisk(size=old.size, mode=old.mode, name=old.name, params=params)
         within = PLANNERS[before.disk_template].within(old, node) if in_place else None
