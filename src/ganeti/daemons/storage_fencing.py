@@ -5,23 +5,21 @@ recovery does this only if neither power nor a watchdog can end it.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from ganeti.base.clock import Clock
 from ganeti.base.errors import RpcError, RpcFailed
 from ganeti.config.config import Config
-from ganeti.config.fill import instance_spec, recovery_of
+from ganeti.config.fill import instance_spec
 from ganeti.config.snapshot import Snapshot
-from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
-from ganeti.model.recovery import Recovery
 from ganeti.recovery.power import StorageResult
 from ganeti.rpc.headers import UNREACHABLE
 from ganeti.rpc.procedures.disks import BLOCKDEV_FENCE, BLOCKDEV_UNFENCE, FenceArgs
 from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.units.calls import Rpc
+from ganeti.units.fenced_storage import at_risk, why_not_fenced
 
 ASKED_NODES = 3
 """How many nodes are asked until one answers."""
@@ -49,7 +47,7 @@ class StorageFencing:
         if node is None:
             return StorageResult((), "the node is not in the configuration")
         began, done, failed = self._clock.monotonic(), [], []
-        for instance in _at_risk(snapshot, uuid):
+        for instance in at_risk(snapshot, uuid):
             why = await self._each_disk(snapshot, node, instance, BLOCKDEV_FENCE)
             if why:
                 failed.append(f"{instance.name}: {why}")
@@ -121,23 +119,6 @@ class StorageFencing:
             else:
                 return ""
         return why
-
-
-def why_not_fenced(instance: Instance) -> str:
-    """Return why the storage of an instance cannot refuse a node's writes; '' if it can."""
-    if not DISK_TEMPLATES[instance.disk_template].can_fence:
-        return f"storage of template {instance.disk_template} cannot refuse the writes of one node"
-    return "" if instance.disks else "it has no disks"
-
-
-def _at_risk(snapshot: Snapshot, node: NodeUuid) -> Iterator[Instance]:
-    """Yield the protected instances whose guests may be on a node."""
-    for one in snapshot.instances_of(node):
-        is_writer = any(disk.grant and disk.grant.writer == node for disk in one.disks)
-        if one.primary_node != node or recovery_of(snapshot, one) is not Recovery.FAILOVER:
-            continue
-        if is_writer or one.admin_state is AdminState.UP:
-            yield one
 
 
 def _askable(snapshot: Snapshot, lost: Node) -> list[Node]:

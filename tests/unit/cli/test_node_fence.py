@@ -57,12 +57,14 @@ def test_fence_test_shows_device_status_and_plan(master: FakeMaster, run: Run) -
         result={
             "node": "node2", "device": "fence_ipmilan", "kind": "agent", "has_password": True,
             "methods": ["power", "watchdog"], "timeout_s": 60.0, "is_on": True, "seconds": 0.42,
-            "notes": ["a note"], "plan": "If node2 is lost: …",
+            "storage": {"web1": "", "web2": "it has no disks"}, "notes": ["a note"],
+            "plan": "If node2 is lost: …",
         }
     )  # fmt: skip
     code, out, _ = run(gnt_node, "fence-test", "node2")
     assert code == 0
     assert out == (
         "Node: node2\nDevice: fence_ipmilan\nPower: on (answered in 0.4 s)\n"
-        "Fencing methods: power watchdog\nNote: a note\nIf node2 is lost: …\n"
+        "Fencing methods: power watchdog\nStorage of web1: can refuse the writes of the node\n"
+        "Storage of web2: it has no disks\nNote: a note\nIf node2 is lost: …\n"
     )

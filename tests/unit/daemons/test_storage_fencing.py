@@ -14,13 +14,14 @@ from ganeti.base.clock import SystemClock
 from ganeti.base.errors import StorageError
 from ganeti.daemons.storage_fencing import StorageFencing
 from ganeti.model.opcodes.base import DiskRequest
+from ganeti.model.opcodes.fencing import OpNodeFenceTest
 from ganeti.model.opcodes.instance import OpInstanceStartup
 from ganeti.model.recovery import FenceMethod, NodeState
 from ganeti.recovery.power import StorageResult
 from ganeti.rpc.procedures.disks import FenceArgs
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.simulation.virtual_time import LoopClock
-from tests.support.units_cluster import Master, World, node_name, succeeded
+from tests.support.units_cluster import Master, World, failed, node_name, succeeded
 from tests.unit.daemons.test_recovery import PROTECTED, THIRD, Cluster, to_second
 from tests.unit.units.opcodes import create
 from tests.unit.units.test_external_disks import ExternalNode
@@ -161,6 +162,25 @@ async def test_stopped_instance_is_not_at_risk(cluster: Cluster) -> None:
     succeeded(await cluster.master.run(op))
     found = await fencing(cluster).fence(THIRD)
     assert (found.instances, found.detail) == ((), f"no protected instance runs on {node_name(3)}")
+
+
+async def test_fence_test_says_which_storage_would_refuse_the_node(cluster: Cluster) -> None:
+    master, test = cluster.master, OpNodeFenceTest(node_name=node_name(3))
+    assert "no protected instance runs on it" in succeeded(await master.run(test))["plan"]
+    await add(cluster, WEB)
+    await add(cluster, DB, "diskless")
+    result = succeeded(await master.run(test))
+    assert (result["device"], result["is_on"], result["methods"]) == (
+        "",
+        None,
+        ["power", "storage"],
+    )
+    why = "storage of template diskless cannot refuse the writes of one node"
+    assert result["storage"] == {WEB: "", DB: why}
+    assert "to 1 of 2 protected instances" in result["plan"]
+    assert shelf(cluster).fenced_disks == set()
+    refused = failed(await master.run(OpNodeFenceTest(node_name=node_name(3), off=True)))[1][0]
+    assert "neither a fence agent nor an out-of-band program" in refused
 
 
 def test_attempt_is_in_the_audit_log(tmp_path: Path) -> None:

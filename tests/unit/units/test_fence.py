@@ -70,7 +70,7 @@ async def test_harmless_test_shows_what_recovery_would_do(master: Master, device
     assert seconds >= 0
     assert result == {
         "node": NAME2, "device": AGENT, "kind": "agent", "has_password": False, "timeout_s": 60.0,
-        "methods": ["power", "watchdog"], "is_on": True, "notes": [],
+        "methods": ["power", "watchdog"], "is_on": True, "storage": {}, "notes": [],
         "plan": f"If {NAME2} is lost: {AGENT} switches {NAME2} off, at most 60 s, until its answer to a"
         " status question is off.",
     }  # fmt: skip

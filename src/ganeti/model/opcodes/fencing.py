@@ -28,16 +28,22 @@ def _ask_off(ops: Sequence[Any]) -> str | None:
 def _lines(_op: Any, said: Any) -> Iterator[str]:
     state = {True: "on", False: "off", None: "not known"}[said["is_on"]]
     yield f"Node: {said['node']}"
-    yield f"Device: {said['device']}"
-    yield f"Power: {state} (answered in {said['seconds']:.1f} s)"
+    if said["device"]:
+        yield f"Device: {said['device']}"
+        yield f"Power: {state} (answered in {said['seconds']:.1f} s)"
     yield f"Fencing methods: {' '.join(said['methods']) or 'none'}"
+    for name, why in said["storage"].items():
+        yield f"Storage of {name}: {why or 'can refuse the writes of the node'}"
     for note in said["notes"]:
         yield f"Note: {note}"
     yield said["plan"]
 
 
 class OpNodeFenceTest(OpCode, frozen=True, kw_only=True, tag="OP_NODE_FENCE_TEST"):
-    """Ask the device that switches a node off for the node's power status, or switch the node off."""
+    """Ask the device that switches a node off for the node's power status, or switch the node off.
+
+    The result has, besides these, which instances the storage would protect if the node uses the method storage.
+    """
 
     node_name: Annotated[str, RefersTo.NODE]
     node_uuid: Annotated[str | None, RefersTo.NODE] = None
@@ -54,7 +60,9 @@ class OpNodeFenceTest(OpCode, frozen=True, kw_only=True, tag="OP_NODE_FENCE_TEST
 
         The device is the fence agent of the node (`fence_agent`, `fence_options`; the password is set by gnt-node
         fence-password), or its out-of-band program (`oob_program`). By default the command asks only for the power
-        status, which is harmless, and shows what automatic recovery would do.
+        status, which is harmless, and shows what automatic recovery would do. For a node with `storage` among its
+        fence_methods, it also shows which instances have storage that can refuse the node's writes; such a node needs no
+        device.
 
         With --off it switches the node off, and waits until the device confirms that. The node must be marked
         offline, or be in maintenance and run no instance.

@@ -11,6 +11,7 @@ from ganeti.recovery.instance import InstanceState
 from ganeti.recovery.status import NodeStatus, RecoveryStatus
 from ganeti.units.cluster.fence_findings import NOT_FENCED
 from ganeti.units.cluster.findings import Finding
+from ganeti.units.fenced_storage import why_not_fenced
 from ganeti.units.instance.grants import why_alone
 from ganeti.units.oob.device import no_device, power_device
 
@@ -103,8 +104,7 @@ def _unusable(snapshot: Snapshot, node: Node, status: NodeStatus) -> Iterator[st
         others = [
             f"{one.name} ({one.disk_template})"
             for one in snapshot.instances_of(node.uuid)
-            if recovery_of(snapshot, one) is Recovery.FAILOVER
-            and not DISK_TEMPLATES[one.disk_template].can_fence
+            if recovery_of(snapshot, one) is Recovery.FAILOVER and why_not_fenced(one)
         ]
         if others:
             yield f"the storage of {', '.join(sorted(others))} cannot refuse the writes of one node"

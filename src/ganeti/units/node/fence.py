@@ -1,6 +1,6 @@
 """Tests of the devices that switch nodes off, and the passwords of fence agents."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from ganeti.rpc.procedures.host import HypervisorsArgs
 from ganeti.rpc.procedures.instances import INSTANCES_INFO
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.fenced_storage import at_risk, why_not_fenced
 from ganeti.units.job_source import check_is_local
 from ganeti.units.oob.device import PowerDevice, no_device, power_device
 from ganeti.units.services import PowerControl
@@ -60,11 +61,11 @@ class LUNodeFencePassword(LogicalUnit[OpNodeFencePassword, Node]):
 
 @dataclass(frozen=True)
 class FenceTest:
-    """A node, its device, and the power of all nodes."""
+    """A node, its device, and the power of all nodes; both are None if only storage fences the node."""
 
     node: Node
-    device: PowerDevice
-    power: PowerControl
+    device: PowerDevice | None
+    power: PowerControl | None
 
 
 class LUNodeFenceTest(LogicalUnit[OpNodeFenceTest, FenceTest]):
@@ -80,26 +81,28 @@ class LUNodeFenceTest(LogicalUnit[OpNodeFenceTest, FenceTest]):
     async def check_prereq(self, ctx: UnitContext) -> FenceTest:
         node, power = self._node(ctx.snapshot), ctx.services.power
         device = power_device(ctx.snapshot, node)
-        if device is None:
+        if device is None and (self.op.off or not _uses_storage(ctx.snapshot, node)):
             raise PrereqError(no_device(node), ErrorCode.WRONG_STATE)
-        if power is None:
+        if device is not None and power is None:
             raise PrereqError("this master switches no node off", ErrorCode.WRONG_STATE)
         if self.op.off:
             await _check_may_end(ctx, node)
         return FenceTest(node, device, power)
 
     async def execute(self, ctx: UnitContext, plan: FenceTest) -> Outcome:
-        node, device = plan.node, plan.device
+        node, device, power = plan.node, plan.device, plan.power
+        if device is None or power is None:
+            return Outcome(_result(ctx.snapshot, plan, None, []))
         if self.op.off:
             ctx.step(f"switching {node.name} off by {device.what}")
             await ctx.run.started()
-            result = await plan.power.cut(node.uuid)
+            result = await power.cut(node.uuid)
             if not result.is_fenced:
                 raise ExecError(
                     f"node {node.name} is not known to be off: {result.detail}; {device.hint}"
                 )
         ctx.step(f"asking {device.what} for the power status of {node.name}")
-        status = await plan.power.status(node.uuid, min(STATUS_S, device.timeout_s))
+        status = await power.status(node.uuid, min(STATUS_S, device.timeout_s))
         if status.is_on is None:
             raise ExecError(
                 f"{device.what} did not answer for node {node.name} ({status.seconds:.1f} s): {status.why};"
@@ -165,24 +168,47 @@ async def _missing(ctx: UnitContext, device: PowerDevice) -> list[str]:
     ]
 
 
+def _uses_storage(snapshot: Snapshot, node: Node) -> bool:
+    return FenceMethod.STORAGE in _methods(snapshot, node)
+
+
 def _result(
-    snapshot: Snapshot, plan: FenceTest, status: PowerStatus, notes: list[str]
+    snapshot: Snapshot, plan: FenceTest, status: PowerStatus | None, notes: list[str]
 ) -> dict[str, Any]:
     node, device = plan.node, plan.device
-    if status.is_on:
-        how = f"{device.what} switches {node.name} off, at most {device.timeout_s:g} s"
-        text = f"If {node.name} is lost: {how}, until its answer to a status question is off."
-    else:
-        text = f"{node.name} is off."
+    storage = (
+        {one.name: why_not_fenced(one) for one in at_risk(snapshot, node.uuid)}
+        if _uses_storage(snapshot, node)
+        else {}
+    )
     return {
         "node": node.name,
-        "device": device.what,
-        "kind": "agent" if device.agent else "program",
-        "has_password": bool(device.password),
+        "device": device.what if device else "",
+        "kind": ("agent" if device.agent else "program") if device else "",
+        "has_password": bool(device and device.password),
         "methods": _methods(snapshot, node),
-        "timeout_s": device.timeout_s,
-        "is_on": status.is_on,
-        "seconds": round(status.seconds, 3),
+        "timeout_s": device.timeout_s if device else 0.0,
+        "is_on": status.is_on if status else None,
+        "seconds": round(status.seconds, 3) if status else 0.0,
+        "storage": storage,
         "notes": notes,
-        "plan": text,
+        "plan": _power_plan(node, device, status) if device and status else _plan(node, storage),
     }
+
+
+def _power_plan(node: Node, device: PowerDevice, status: PowerStatus) -> str:
+    if not status.is_on:
+        return f"{node.name} is off."
+    how = f"{device.what} switches {node.name} off, at most {device.timeout_s:g} s"
+    return f"If {node.name} is lost: {how}, until its answer to a status question is off."
+
+
+def _plan(node: Node, storage: Mapping[str, str]) -> str:
+    """Return what is done for a node that only its storage fences; `storage`: instance -> why not, or ''."""
+    if not storage:
+        return f"If {node.name} is lost: nothing is to be done, since no protected instance runs on it."
+    refused = sum(not why for why in storage.values())
+    return (
+        f"If {node.name} is lost: its storage refuses its writes to {refused} of {len(storage)} protected instances;"
+        " the others stay down until an administrator confirms that the node is off."
+    )
