@@ -23,6 +23,7 @@ from ganeti.rpc.procedures.snapshots import (
     GuestSaved,
     SavedGuestArgs,
     SaveGuestArgs,
+    SnapshotsTaken,
     TakeSnapshotsArgs,
 )
 from ganeti.rpc.procedures.streams import SnapshotArgs
@@ -121,13 +122,40 @@ def storage(node: Node, disk_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(where)], check=True, timeout=60)
 
 
+def disk_in_file(spec: DiskSpec, form: str) -> DiskSpec:
+    """The disk as a file of this format on the XFS."""
+    name = ("loop", f"{STORAGE}/web1/disk0")
+    return replace(
+        spec, logical_id=name if form == "raw" else (*name, form), params={"format": form}
+    )
+
+
+def convert(source: Path, target: Path, forms: tuple[str, str]) -> None:
+    subprocess.run(
+        ["qemu-img", "convert", "-n", "-f", forms[0], "-O", forms[1], source, target],
+        check=True,
+        timeout=60,
+    )
+
+
+def last_beat(file: Path, form: str, disk: Path) -> int:
+    """The last that a guest has written to a file; an image must be sound."""
+    if form != "raw":
+        subprocess.run(["qemu-img", "check", "-q", "-f", form, file], check=True, timeout=60)
+    convert(file, disk, (form, "raw"))
+    beats = sorted(disk_heartbeats(disk))
+    assert are_consecutive(beats)
+    return beats[-1]
+
+
+@pytest.mark.parametrize("form", ["raw", "qcow2"])
 @pytest.mark.requirement("G12")
 async def test_a_guest_that_writes_is_rolled_back_to_the_bytes_of_its_snapshot(
-    node: Node, guest: Path, storage: Path
+    node: Node, guest: Path, disk: Path, storage: Path, form: str
 ) -> None:
     """Twice, on an XFS: the second rollback is to the newer snapshot, which the first has kept."""
     plain = tiny_instance(guest)
-    mine = replace(plain.disks[0], logical_id=("loop", f"{STORAGE}/web1/disk0"))
+    mine = disk_in_file(plain.disks[0], form)
     instance = replace(plain, disks=(mine,))
 
     def device(_name: str, disk: DiskSpec) -> FileDisk:
@@ -146,29 +174,28 @@ async def test_a_guest_that_writes_is_rolled_back_to_the_bytes_of_its_snapshot(
     drive = device(instance.name, mine)
     await drive.create(64)
     assert await drive.snapshots.can_take()
-    disk = Path(drive.path)
+    file = Path(drive.image)
     install(guest, disk, instance.name)
-    await boot(node, instance, disk)
+    convert(disk, file, ("raw", form))
+    await boot(node, instance, file)
     moments = {}
     for name in ("s1", "s2"):
         await node.beats(instance)
-        taken = await call("snapshots_take", name)
-        assert getattr(taken, "consistency", None) is Consistency.CRASH
-        moments[name] = Path(f"{disk}.{name}").read_bytes()
+        assert await call("snapshots_take", name) == SnapshotsTaken(consistency=Consistency.CRASH)
+        moments[name] = Path(f"{file}.{name}").read_bytes()
     await node.beats(instance)
     await node.driver.stop(instance, 0)
-    latest = max(disk_heartbeats(disk))
+    latest = last_beat(file, form, disk)
     for name, content in moments.items():
-        assert Path(f"{disk}.{name}").read_bytes() == content, "the guest has changed its snapshot"
+        assert Path(f"{file}.{name}").read_bytes() == content, "the guest has changed its snapshot"
         await call("snapshot_roll_back", name)
-        assert disk.read_bytes() == content
-        beats = sorted(disk_heartbeats(disk))
-        assert are_consecutive(beats)
-        assert beats[-1] < latest
-    await boot(node, instance, disk)
+        assert file.read_bytes() == content
+        assert last_beat(file, form, disk) < latest
+    await boot(node, instance, file)
     await node.beats(instance)
-    assert Path(f"{disk}.s2").read_bytes() == moments["s2"]
+    assert Path(f"{file}.s2").read_bytes() == moments["s2"]
     await node.driver.stop(instance, 0)
+    assert last_beat(file, form, disk) > 0
     for name in moments:
         await drive.snapshots.drop(name, unsure=False)
     await drive.remove()

@@ -85,7 +85,8 @@ class FileDisk(BlockDevice):
             self._allowed,
             self._in_thread,
             clone,
-            why_not=self._why_no_bytes if self._is_image else "",
+            self._size,
+            why_no_bytes=self._why_no_bytes if self._is_image else "",
         )
 
     @property

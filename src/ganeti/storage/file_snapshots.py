@@ -36,15 +36,17 @@ class FileSnapshots(Snapshots):
     allowed: Callable[[], AllowedDirectories]
     in_thread: InThread
     clone: Clone
-    why_not: str = ""
-    """Why the disk has no snapshots; '' if it can have them."""
+    size: Callable[[int], int]
+    """Bytes of the disk in an open file; StorageError if the file is no copy of the disk."""
+    why_no_bytes: str = ""
+    """Why the bytes of the file are not those of the disk; '' if they are."""
 
     async def can_take(self) -> bool:
-        if self.why_not:
-            return False
         return await self.in_thread("look at", self._can)
 
     async def take(self, name: str) -> str:
+        if self.why_no_bytes:
+            raise StorageError(self.why_no_bytes)
         await self.make(name)
         return f"{self.path}.{name}"
 
@@ -56,8 +58,6 @@ class FileSnapshots(Snapshots):
 
     async def drop(self, name: str, *, unsure: bool = True) -> None:
         del unsure
-        if self.why_not:
-            return
         await self.in_thread("drop a snapshot of", lambda: self._drop(name))
 
     def _can(self) -> bool:
@@ -72,12 +72,7 @@ class FileSnapshots(Snapshots):
                 return False
         return True
 
-    def _check(self) -> None:
-        if self.why_not:
-            raise StorageError(self.why_not)
-
     def _make(self, name: str) -> None:
-        self._check()
         with self.allowed().enter(self.name) as place:
             copy = _beside(place, name)
             with contextlib.suppress(FileNotFoundError), self._own(copy):
@@ -97,17 +92,19 @@ class FileSnapshots(Snapshots):
             place.sync()
 
     def _roll_back(self, name: str) -> None:
-        self._check()
         with self.allowed().enter(self.name) as place:
             try:
                 with (
                     self._own(_beside(place, name)) as copy,
                     _opened(place.open_file(os.O_RDWR)) as disk,
                 ):
-                    sizes = [os.fstat(one).st_size for one in (copy, disk)]
+                    sizes = [self.size(one) for one in (copy, disk)]
                     if sizes[0] != sizes[1]:
                         raise StorageError(f"it has {sizes[1]} bytes, its snapshot {sizes[0]}")
                     cloned(self.clone, disk, copy)
+                    # An image may have become longer since; cut only now, it has a header at any time.
+                    os.ftruncate(disk, os.fstat(copy).st_size)
+                    os.fsync(disk)
             except FileNotFoundError as err:
                 raise StorageError(f"its snapshot {name} does not exist") from err
 

@@ -20,12 +20,12 @@ _MAGIC_LENGTH = 4
 
 def raw_copy(path: str) -> str:
     """Return the path of the raw copy of an image for a script, which exists only while the script runs."""
-    return f"{path}.script"
+    return f"{path}.script_copy"  # no name of a snapshot has an underscore
 
 
 def new_image(path: str) -> str:
     """Return the path of the image that replaces one after a script."""
-    return f"{path}.script-new"
+    return f"{path}.script_new"
 
 
 def empty_image(size: int) -> tuple[bytes, bytes]:

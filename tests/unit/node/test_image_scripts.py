@@ -72,7 +72,7 @@ async def test_script_reads_and_writes_the_disk_in_an_image(node: Node) -> None:
     node.script("create", f'{WRITE}; od -An -tx1 -j524288 -N2 "$DISK_0_PATH" >&2; env >&2')
     said = (await create(node)).tail
     assert "09 09" in said
-    assert f"DISK_0_PATH={path(node, 0)}.script" in said
+    assert f"DISK_0_PATH={path(node, 0)}.script_copy" in said
     assert f"DISK_2_PATH={path(node, 2)}\n" in said
     assert "PYTHON" not in said
     data = raw_of(path(node, 0))

@@ -16,9 +16,10 @@ from ganeti.model.opcodes.instance_changes import OpInstanceGrowDisk
 from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
 from ganeti.model.opcodes.moving import OpInstanceMove
 from ganeti.model.opcodes.points import OpBackupRestore, OpBackupSave
-from ganeti.model.opcodes.snapshots import OpInstanceSnapshotCreate
+from ganeti.model.opcodes.snapshots import OpInstanceSnapshotCreate, OpInstanceSnapshotRollback
 from ganeti.protocols.export_description import parse_description
 from tests.support.backup_nodes import backup_node, backup_world
+from tests.support.export_nodes import ExportNode
 from tests.support.units_cluster import Master, failed, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate, modify
 
@@ -109,8 +110,18 @@ async def test_scripts_of_the_os_run_on_images(master: Master) -> None:
     assert [acts.count(one) for one in ("os_create", "os_rename")] == [2, 1]
 
 
+@pytest.mark.requirement("G12")
+async def test_snapshot_of_an_image_is_taken_and_rolled_back(master: Master) -> None:
+    node = master.world.node(1)
+    assert isinstance(node, ExportNode)
+    node.has_snapshots = True
+    succeeded(await master.run(image("file")))
+    succeeded(await master.run(OpInstanceSnapshotCreate(instance_name=NAME, snapshot="s1")))
+    succeeded(await master.run(OpInstanceSnapshotRollback(instance_name=NAME, snapshot="s1")))
+    assert [one.name for one in master.instance(NAME).snapshots] == ["s1"]
+
+
 REFUSED: dict[str, tuple[OpCode, str]] = {
-    "snapshot": (OpInstanceSnapshotCreate(instance_name=NAME, snapshot="s1"), "given a snapshot"),
     "restore": (OpBackupRestore(instance_name=NAME, live=True), "started above its backup"),
 }
 """Operations with an instance that has an image, and the word for them in the refusal."""

@@ -41,7 +41,6 @@ from ganeti.units.instance.access import (
     running_state,
     spec_of,
 )
-from ganeti.units.instance.image_disks import check_no_images
 from ganeti.units.instance.snapshot_checks import MEANING, check_not_rolling_back
 from ganeti.units.instance.snapshot_memory import check_fits, memory_disk, restore, save
 from ganeti.units.node_choice import check_online, check_space, free_resources
@@ -100,7 +99,6 @@ class LUInstanceSnapshotCreate(InstanceUnit[OpInstanceSnapshotCreate, TakePlan])
         instance = self.instance(ctx.snapshot)
         check_not_migrating(instance)
         check_not_rolling_back(instance)
-        check_no_images(instance.name, instance.disks, "given a snapshot")
         node = primary_node(ctx, instance)
         check_online(node)
         _check_template(instance)
