@@ -100,6 +100,8 @@ class Machine:
             with volumes.open("wb") as file:
                 file.truncate(self.disk_mib * 2**20)
         self.socket.unlink(missing_ok=True)
+        # QEMU empties it, but after it has written its process id: a reader would take old lines for new ones.
+        self.console.write_bytes(b"")
         try:
             done = subprocess.run(
                 self.words(image), stdin=subprocess.DEVNULL, capture_output=True, check=False
