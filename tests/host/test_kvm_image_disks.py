@@ -1,7 +1,6 @@
 """A real guest on disks in the format qcow2: it starts, grows, hotplugs and migrates, and no format is probed."""
 
 import asyncio
-import subprocess
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,21 +17,13 @@ from ganeti.storage.file import FileDisk
 from ganeti.storage.image_files import empty_image, write_empty_image
 from tests.support.backup_store import BackupStore
 from tests.support.kvm_nodes import Node, boot, migrate
+from tests.support.qemu_images import check, convert
 from tests.support.tiny_guest import are_consecutive, disk_heartbeats, install, tiny_instance
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(180), pytest.mark.requirement("G11")]
 
 ROOT = "/srv/ganeti/shared-file-storage"
 MIB = 1 << 20
-
-
-def check(image: Path) -> None:
-    subprocess.run(["qemu-img", "check", "-q", "-f", "qcow2", image], check=True)
-
-
-def convert(source: Path, target: Path, source_format: str, target_format: str) -> None:
-    words = ["qemu-img", "convert", "-f", source_format, "-O", target_format]
-    subprocess.run([*words, source, target], check=True)
 
 
 def image_disk(node: Node, name: str, size: int) -> tuple[DiskSpec, FileDisk]:

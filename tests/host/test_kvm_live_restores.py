@@ -16,6 +16,7 @@ from tests.support.backup_store import DISK
 from tests.support.kvm_nodes import READY, Node
 from tests.support.live_restores import Live, on_backed_disk, restorable
 from tests.support.patience import patience
+from tests.support.qemu_images import convert
 from tests.support.tiny_guest import (
     are_consecutive,
     disk_heartbeats,
@@ -39,13 +40,16 @@ async def live(
     """An instance with a backup, whose disk has other data by now."""
     options = getattr(request, "param", {})
     instance = tiny_instance(guest, **options.get("hvparams", {}))
-    instance = on_backed_disk(instance)
+    instance = on_backed_disk(instance, options.get("format", "raw"))
     install(guest, disk, instance.name)
     with disk.open("r+b") as file:
         file.seek(40 << 20)
         file.write(random.Random(1).randbytes(8 << 20))
     real = tmp_path / "real"
     real.write_bytes(b"\xff" * (64 << 20))
+    if (form := options.get("format")) is not None:
+        real.rename(raw := tmp_path / "raw")
+        convert(raw, real, "raw", form)
     ways = {name: options.get(name, False) for name in ("is_local", "is_encrypted")}
     found = restorable(nodes, instance, disk, real, **ways)
     yield found
@@ -57,10 +61,11 @@ async def live(
     [
         {},
         {"is_encrypted": True},
+        {"format": "qcow2"},
         {"is_local": True, "hvparams": {"disk_type": "scsi-hd", "root_path": "/dev/sda"}},
         {"hvparams": {"security_model": "user", "security_domain": "nobody", "use_chroot": True}},
     ],
-    ids=["two nodes", "encrypted", "one node, scsi", "confined"],
+    ids=["two nodes", "encrypted", "image", "one node, scsi", "confined"],
     indirect=True,
 )
 async def test_guest_boots_from_the_backup_and_changes_to_its_disk_without_a_missing_write(
@@ -83,8 +88,8 @@ async def test_guest_boots_from_the_backup_and_changes_to_its_disk_without_a_mis
     await live.driver.stop(live.instance, 60)
     beats = live.beats_on_disk()
     assert are_consecutive(beats)
-    assert set(disk_heartbeats(live.real).values()) == {1}
-    data = live.real.read_bytes()
+    assert set(disk_heartbeats(live.on_disk()).values()) == {1}
+    data = live.on_disk().read_bytes()
     assert data[40 << 20 : 48 << 20] == random.Random(1).randbytes(8 << 20)
     assert data[50 << 20 : 51 << 20] == bytes(1 << 20), "zeros of the backup replace old data"
 

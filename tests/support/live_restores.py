@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.clock import SystemClock
+from ganeti.model.disk_templates import RAW, disk_format
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.node.backups.live import LiveRestores, handlers
 from ganeti.node.carrier.keys import TransferKeys
@@ -29,6 +30,7 @@ from ganeti.rpc.procedures.live_restores import (
 from tests.support.backup_store import DISK, BackupStore, instance_keys, keyring
 from tests.support.kvm_nodes import Node
 from tests.support.patience import patience
+from tests.support.qemu_images import check, convert
 from tests.support.tiny_guest import disk_heartbeats, open_files
 
 TARGET = "/srv/ganeti/backup"
@@ -38,7 +40,7 @@ TARGET = "/srv/ganeti/backup"
 class FileDisk:
     """A disk that needs no work to be open."""
 
-    path: str
+    image: str
 
 
 @dataclass
@@ -150,8 +152,18 @@ class Live:
             )
             assert not list(part.paths.kvm.glob("*.r"))
 
+    def on_disk(self) -> Path:
+        """The data of the disk, as a raw file."""
+        form = disk_format(self.instance.disks[0].template, self.instance.disks[0].params)
+        if form == RAW:
+            return self.real
+        raw = self.real.with_name("converted")
+        check(self.real)
+        convert(self.real, raw, form, RAW)
+        return raw
+
     def beats_on_disk(self) -> list[int]:
-        return sorted(disk_heartbeats(self.real))
+        return sorted(disk_heartbeats(self.on_disk()))
 
     async def close(self) -> None:
         """End the guest and all programs."""
@@ -181,6 +193,8 @@ def restorable(
     return Live(instance, nodes, real, point, is_local, keys)
 
 
-def on_backed_disk(instance: InstanceSpec) -> InstanceSpec:
+def on_backed_disk(instance: InstanceSpec, form: str = RAW) -> InstanceSpec:
     """Return the instance with the disk of the backups that tests make."""
-    return replace(instance, disks=(replace(instance.disks[0], uuid=DISK),))
+    return replace(
+        instance, disks=(replace(instance.disks[0], uuid=DISK, params={"format": form}),)
+    )

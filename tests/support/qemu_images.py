@@ -16,11 +16,21 @@ def qemu_io(image: Path, *commands: str) -> None:
     ran("qemu-io", "-f", "qcow2", *(word for one in commands for word in ("-c", one)), image)
 
 
+def check(image: Path) -> None:
+    """Fail unless an image is sound."""
+    ran("qemu-img", "check", "-q", "-f", "qcow2", image)
+
+
+def convert(source: Path, target: Path, source_format: str, target_format: str) -> None:
+    """Write the disk in a file to another file, which is made anew."""
+    ran("qemu-img", "convert", "-f", source_format, "-O", target_format, source, target)
+
+
 def raw_of(image: Path) -> bytes:
     """Return the disk in an image, which must be sound."""
-    ran("qemu-img", "check", "-q", "-f", "qcow2", image)
+    check(image)
     raw = image.parent.parent / "raw"
-    ran("qemu-img", "convert", "-f", "qcow2", "-O", "raw", image, raw)
+    convert(image, raw, "qcow2", "raw")
     return raw.read_bytes()
 
 

@@ -70,14 +70,12 @@ class _DiskMoves:
             raise InputError("must have the UUIDs of the instance's disks", "disks")
         async with self.locks.of(instance.name):
             disks = InstanceDisks(self.device, replace(instance, disks=args.disks))
-            paths = disks.paths  # a move follows raw disks only, old and new
-            InstanceDisks(self.device, instance).paths  # noqa: B018
-            await disks.open()
+            images = await disks.open()
             try:
                 await moves.begin(
                     instance,
                     args.disks,
-                    paths,
+                    images,
                     token=args.token,
                     bandwidth_mib_s=args.bandwidth_mib_s,
                 )

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ganeti.config.fill import instance_spec
 from ganeti.model.opcodes.backup import OpBackupExport
-from ganeti.model.opcodes.base import DiskRequest, OpCode
+from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.group import OpGroupSetParams
 from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
@@ -119,28 +119,6 @@ async def test_snapshot_of_an_image_is_taken_and_rolled_back(master: Master) -> 
     succeeded(await master.run(OpInstanceSnapshotCreate(instance_name=NAME, snapshot="s1")))
     succeeded(await master.run(OpInstanceSnapshotRollback(instance_name=NAME, snapshot="s1")))
     assert [one.name for one in master.instance(NAME).snapshots] == ["s1"]
-
-
-REFUSED: dict[str, tuple[OpCode, str]] = {
-    "restore": (OpBackupRestore(instance_name=NAME, live=True), "started above its backup"),
-}
-"""Operations with an instance that has an image, and the word for them in the refusal."""
-
-
-@pytest.mark.parametrize("operation", REFUSED)
-async def test_operation_that_needs_raw_disks_is_refused_before_it_begins(
-    master: Master, operation: str
-) -> None:
-    succeeded(await master.run(image("file")))
-    succeeded(await master.run(OpBackupSave(instance_name=NAME, node=TWO)))
-    before = master.snapshot.instances
-    op, participle = REFUSED[operation]
-    _name, (text, code) = failed(await master.run(op))
-    assert code == "wrong_state"
-    assert f"cannot be {participle}: its disk 0 has format=qcow2" in text
-    convert = f"(gnt-instance modify -t file --ext-params format=raw {NAME})"
-    assert ("omit --live" if operation == "restore" else convert) in text
-    assert master.snapshot.instances == before
 
 
 def write(master: Master, text: str) -> None:

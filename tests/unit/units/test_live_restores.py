@@ -11,6 +11,7 @@ from ganeti.jobs.view import JobView
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import AdminState, RebootType
 from ganeti.model.objects import UnfinishedRestore
+from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance import (
     OpInstanceReboot,
     OpInstanceRemove,
@@ -39,7 +40,7 @@ COMMITS = 16
 
 @pytest.fixture
 def world() -> World:
-    return backup_world("plain", "diskless")
+    return backup_world("plain", "file", "diskless")
 
 
 @pytest.fixture
@@ -104,6 +105,13 @@ async def test_guest_starts_at_once_and_ends_on_its_own_disks(master: Master, nu
     check_finished(master)
     [begun] = [call.args for call in master.rpc.calls if call.procedure == "disk_move_begin"]
     assert begun.bandwidth_mib_s == 7
+
+
+async def test_disk_that_is_an_image_is_restored_while_the_guest_runs(master: Master) -> None:
+    disk = DiskRequest(size=512, params={"format": "qcow2"})
+    await with_backup(master, disk_template="file", disks=[disk])
+    succeeded(await master.run(live()))
+    check_finished(master)
 
 
 class MirroredNode(DrbdModelNode, BackupNode):

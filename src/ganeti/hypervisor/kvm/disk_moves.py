@@ -42,6 +42,7 @@ from ganeti.hypervisor.kvm.holding import Holding
 from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused, MonitorGone
 from ganeti.hypervisor.kvm.pace import Pace, requests_of
 from ganeti.hypervisor.kvm.pci_slots import device_id
+from ganeti.model.disk_templates import RAW, disk_format
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.rpc.procedures.disk_moves import DiskMoveStatus
 
@@ -104,6 +105,7 @@ class KvmDiskMoves(MovesDisks):
                 guest = await self.put_right(guest)
             nodes = await _nodes(guest)
             sides = tuple(_new_side(disk, nodes) for disk in disks)
+            _check_formats(guest, disks, sides)
             new = DiskMove(token=token, disks=tuple(disks), paths=tuple(paths), sides=sides)
             # Before QEMU has anything of it: the next daemon finds it.
             self.records.write(instance.uuid, new)
@@ -309,6 +311,18 @@ async def _nodes(guest: Guest) -> dict[str, dict[str, Any]]:
     """Return QEMU's block nodes by name."""
     found = await guest.ask("query-named-block-nodes", {"flat": True})
     return {str(one["node-name"]): one for one in found}
+
+
+def _check_formats(guest: Guest, disks: Sequence[DiskSpec], sides: Sequence[int]) -> None:
+    """Refuse images, old and new, if the lower nodes change below a node that stays: it has one format."""
+    present = {one.uuid: one for one in guest.instance.disks}
+    for disk, side in zip(disks, sides, strict=True):
+        forms = {disk_format(one.template, one.params) for one in (disk, present[disk.uuid])}
+        if side != ABOVE and forms != {RAW}:
+            raise HypervisorError(
+                f"disk {disk.index} is or becomes an image ({', '.join(sorted(forms - {RAW}))}), and such a disk"
+                " moves to other storage only while the guest is down"
+            )
 
 
 def _new_side(disk: DiskSpec, nodes: Mapping[str, object]) -> int:

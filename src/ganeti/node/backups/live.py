@@ -223,7 +223,7 @@ class LiveRestores:
             await asyncio.to_thread(write_atomically, used, args.token.encode())
             try:
                 disks = InstanceDisks(self.device, instance)
-                await able.start(instance, disks.paths, overlays.files, path)
+                await able.start(instance, disks.images, overlays.files, path)
             except (GanetiError, OSError):
                 if not was_used and await self._is_gone(instance):
                     used.unlink(missing_ok=True)

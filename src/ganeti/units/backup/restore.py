@@ -38,7 +38,6 @@ from ganeti.units.backup.points import (
 from ganeti.units.bandwidth import check_bandwidth
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, check_down, check_not_migrating, primary_node
-from ganeti.units.instance.image_disks import check_no_images
 from ganeti.units.instance.snapshot_checks import why_unfinished
 from ganeti.units.mirrors.opening import disks_ready
 from ganeti.units.node_choice import check_online
@@ -100,9 +99,6 @@ class LUBackupRestore(InstanceUnit[OpBackupRestore, RestorePlan]):
             ctx.warn(f"the last check or drill of backup {point.point} failed: {point.proof.why}")
         keys = keys_to_read(ctx.snapshot, point, allow_unencrypted=op.allow_unencrypted)
         if op.live:
-            check_no_images(
-                instance.name, instance.disks, "started above its backup", "omit --live"
-            )
             await check_can_begin(ctx, instance, node)
             live = planned(ctx, instance, node, place, point, keys=keys)
             return RestorePlan(instance, node, place, point, [], keys, live)

@@ -17,16 +17,12 @@ def has_images(disks: Iterable[Disk]) -> bool:
     return any(is_image(disk) for disk in disks)
 
 
-def check_no_images(name: str, disks: Iterable[Disk], participle: str, advice: str = "") -> None:
-    """Refuse an operation that needs raw disks; `participle` names it. The default advice is a conversion."""
+def check_no_images(name: str, disks: Iterable[Disk], participle: str, advice: str) -> None:
+    """Refuse an operation that needs raw disks; `participle` names it, `advice` the way out."""
     for index, disk in enumerate(disks):
         if is_image(disk):
             form = disk_format(disk.template, disk.params)
-            convert = (
-                f"convert its disks while it is down (gnt-instance modify -t {disk.template}"
-                f" --ext-params format={RAW} {name})"
-            )
             raise PrereqError(
-                f"{name} cannot be {participle}: its disk {index} has format={form}; {advice or convert}",
+                f"{name} cannot be {participle}: its disk {index} has format={form}; {advice}",
                 ErrorCode.WRONG_STATE,
             )

@@ -101,6 +101,17 @@ async def test_a_move_whose_daemon_was_killed_is_settled_and_can_be_repeated(
     assert outcomes == {False, True}
 
 
+async def test_image_is_not_moved_below_a_node_of_another_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = await up(tmp_path / "node")
+    monkeypatch.setattr(sys.modules[__name__], "NEW", replace(NEW, params={"format": "qcow2"}))
+    with pytest.raises(HypervisorError, match=r"disk 0 is or becomes an image \(qcow2\)"):
+        await begin(host)
+    assert not await check_settled(host)
+    assert DiskMoveRecords(host.paths).read(UUID) is None
+
+
 async def test_copy_gives_way_while_the_guest_uses_its_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

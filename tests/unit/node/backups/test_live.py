@@ -88,7 +88,7 @@ class Node:
             directory.mkdir(parents=True)
         self.tasks = Tasks(self.paths.tasks, SystemClock())
         hypervisors: Any = {"kvm": self.driver}
-        device: Any = lambda *_: SimpleNamespace(path="/x")  # noqa: E731 - of any type
+        device: Any = lambda *_: SimpleNamespace(image="/x")  # noqa: E731 - of any type
         self.parts = LiveRestores(
             self.paths, self.tasks, hypervisors, device,
             InstanceLocks(), TransferKeys(self.paths.transfer_keys, SystemClock()),
