@@ -387,7 +387,7 @@ class Streams:
     ) -> Start:
         spec = end.instance.disks[end.index]
         device = self.device(end.instance.name, spec)
-        path, is_image = end.snapshot or device.image, device.is_image and not end.snapshot
+        path, is_image = end.snapshot or device.image, device.is_image
         if end.changes or end.moment:
             sums = str(self.sums_file(end.sums)) if end.sums else ""
             order = ChangesOrder(sums=sums)

@@ -86,18 +86,16 @@ class FileDisk(BlockDevice):
             self._in_thread,
             clone,
             self._size,
-            why_no_bytes=self._why_no_bytes if self._is_image else "",
         )
 
     @property
     def path(self) -> str:
         if self._is_image:
-            raise StorageError(f"disk {self._disk.index} ({self.image}): {self._why_no_bytes}")
+            raise StorageError(
+                f"disk {self._disk.index} ({self.image}): it is an image in the format {self._format}, and this operation"
+                f" needs a disk with format={RAW}"
+            )
         return self.image
-
-    @property
-    def _why_no_bytes(self) -> str:
-        return f"it is an image in the format {self._format}, and this operation needs a disk with format={RAW}"
 
     @property
     def is_image(self) -> bool:

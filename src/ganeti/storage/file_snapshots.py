@@ -38,15 +38,11 @@ class FileSnapshots(Snapshots):
     clone: Clone
     size: Callable[[int], int]
     """Bytes of the disk in an open file; StorageError if the file is no copy of the disk."""
-    why_no_bytes: str = ""
-    """Why the bytes of the file are not those of the disk; '' if they are."""
 
     async def can_take(self) -> bool:
         return await self.in_thread("look at", self._can)
 
     async def take(self, name: str) -> str:
-        if self.why_no_bytes:
-            raise StorageError(self.why_no_bytes)
         await self.make(name)
         return f"{self.path}.{name}"
 

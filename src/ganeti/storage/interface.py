@@ -46,7 +46,7 @@ class Snapshots(Protocol):
         return True
 
     async def take(self, name: str) -> str:
-        """Take a snapshot with this name; return the path that reads it."""
+        """Take a snapshot with this name; return its path, in the format of the disk."""
         ...
 
     async def make(self, name: str) -> None:

@@ -96,6 +96,15 @@ BOTH = pytest.mark.parametrize(
 )
 
 
+async def test_snapshot_of_an_image_is_sent_as_its_disk(nodes: tuple[Node, Node]) -> None:
+    data = await filled(nodes[0], IMAGES)
+    snapshot = nodes[0].disk().with_name("snapshot")
+    snapshot.write_bytes(nodes[0].disk().read_bytes())
+    qemu_io(nodes[0].disk(), "write -P 7 0 1M")
+    await carry(nodes, {"disk": replace(IMAGE, snapshot=str(snapshot))}, {"disk": RAW})
+    assert nodes[1].disk().read_bytes() == data
+
+
 @BOTH
 async def test_disk_moves_to_another_node(
     nodes: tuple[Node, Node], source: str, target: str

@@ -71,8 +71,6 @@ async def test_bytes_of_an_image_are_refused(paths: Paths) -> None:
     await disk.create(3)
     with pytest.raises(StorageError, match="image in the format qcow2, and this operation needs"):
         _ = disk.path
-    with pytest.raises(StorageError, match="format qcow2"):
-        await disk.snapshots.take("s1")
 
 
 def test_unknown_format_is_refused(paths: Paths) -> None:
@@ -243,8 +241,6 @@ async def test_image_that_has_grown_since_is_rolled_back_to_the_length_of_its_sn
     await disk.create(3)
     empty = where.read_bytes()
     await disk.snapshots.make("s1")
-    with pytest.raises(StorageError, match="format=raw"):
-        await disk.snapshots.take("s2")
     where.write_bytes(empty + b"clusters of a guest")
     await disk.snapshots.roll_back("s1")
     assert where.read_bytes() == empty

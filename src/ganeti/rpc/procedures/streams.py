@@ -35,7 +35,7 @@ class DiskEnd(Message, frozen=True, kw_only=True):
     os: str = ""
     osparams: dict[str, str] = {}
     snapshot: str = ""
-    """The path of a snapshot to read instead of the disk."""
+    """The path of a snapshot to read instead of the disk, in the format of the disk."""
     debug: int = 0
     facts: OsFacts = OsFacts()
     changes: bool = False

@@ -67,7 +67,6 @@ from ganeti.units.instance.access import (
     primary_node,
     set_admin_state,
 )
-from ganeti.units.instance.image_disks import has_images
 from ganeti.units.instance.install import exports_by_script, osparams_with
 from ganeti.units.instance.power import run_again, shut_down_source
 from ganeti.units.instance.remove import LUInstanceRemove
@@ -219,9 +218,6 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
 
     @staticmethod
     async def _has_snapshots(ctx: UnitContext, instance: Instance, node: Node) -> bool:
-        """Return whether the dump can read the disks as they were at one moment."""
-        if has_images(instance.disks):  # their snapshots are images, too
-            return False
         for disk in instance_spec(ctx.snapshot, instance).disks:
             asked = DiskOf(instance_name=instance.name, disk=disk)
             if not (await ctx.call(node, SNAPSHOT_POSSIBLE, asked)).possible:
