@@ -354,6 +354,7 @@ class RecoveryCore:
             for one in self.nodes.values():
                 out += one.tick(now, around)
             out += self._follow_nodes(now)
+            self._offline_due = {one: at for one, at in self._offline_due.items() if at > now}
             self._nodes_due = min(
                 (one.next_due() for one in self.nodes.values()), default=float("inf")
             )
@@ -394,12 +395,8 @@ class RecoveryCore:
                 kind = JobKind.REJOIN
             else:
                 continue
-            if (
-                not one.is_changing
-                and node not in waiting
-                and self._offline_due.get(node, now) <= now
-            ):
-                self._offline_due.pop(node, None)
+            is_due = self._offline_due.get(node, now) <= now
+            if is_due and not one.is_changing and node not in waiting:
                 yield self._submit(kind, node)
 
     def _find_lost(self, now: float) -> None:

@@ -221,6 +221,23 @@ def test_node_whose_job_failed_is_due_although_only_instances_change() -> None:
     assert len(driver.submitted(JobKind.MARK_OFFLINE)) == 3
 
 
+def test_job_that_nobody_wants_any_more_is_due_at_no_time() -> None:
+    driver = Driver(web())
+    driver.run(LOST_S + 12, silent=[A])
+    driver.tell(FenceEnded(A, is_fenced=True, detail="off"))
+    driver.end(JobKind.MARK_OFFLINE, Outcome.FAILED)
+    driver.watched = replace(
+        driver.watched, nodes={node: NodeFacts(node, (POWER,)) for node in (B, C)}
+    )
+    driver.tell(Configured(driver.watched))
+    driver.now += OFFLINE_RETRY_S + 1
+    driver.tell(TimePassed())
+    for node in (B, C):
+        driver.answer(node)
+    assert driver.core.next_due() > driver.now
+    assert len(driver.submitted(JobKind.MARK_OFFLINE)) == 1
+
+
 def test_a_difference_from_other_instances_is_not_relied_on() -> None:
     driver = Driver(web(), web("db", B)).run(3)
     moved = replace(driver.watched, instances={"web": web(node=C), "new": web("new", B)})
