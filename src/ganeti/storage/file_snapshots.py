@@ -37,7 +37,7 @@ class FileSnapshots(Snapshots):
     in_thread: InThread
     clone: Clone
     size: Callable[[int], int]
-    """Bytes of the disk in an open file; StorageError if the file is no copy of the disk."""
+    """Bytes of the disk in an open file; StorageError if the file is not a copy of the disk."""
 
     async def can_take(self) -> bool:
         return await self.in_thread("look at", self._can)

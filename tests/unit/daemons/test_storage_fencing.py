@@ -177,7 +177,10 @@ async def test_fence_test_says_which_storage_would_refuse_the_node(cluster: Clus
     )
     why = "storage of template diskless cannot refuse the writes of one node"
     assert result["storage"] == {WEB: "", DB: why}
-    assert "to 1 of 2 protected instances" in result["plan"]
+    assert (
+        "the storage of 1 of 2 protected instances refuses its writes; the others stay down"
+        in result["plan"]
+    )
     assert shelf(cluster).fenced_disks == set()
     refused = failed(await master.run(OpNodeFenceTest(node_name=node_name(3), off=True)))[1][0]
     assert "neither a fence agent nor an out-of-band program" in refused

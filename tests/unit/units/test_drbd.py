@@ -128,17 +128,26 @@ async def test_what_a_new_disk_has(master: Master, kernels: Kernels) -> None:
 
 @pytest.mark.requirement("S75")
 async def test_group_chooses_the_volume_groups_and_the_size_of_metadata(master: Master) -> None:
-    for number in (1, 2):
+    for number in (1, 2, 3):
         master.world.node(number).groups |= {"data": SharedDirectory(), "meta": SharedDirectory()}
     names: dict[str, dict[str, Any]] = {
         "drbd": {"metavg": "meta", "meta_size": 256},
         "plain": {"vg": "data"},
     }
     succeeded(await master.run(OpGroupSetParams(group_name="default", diskparams=names)))
-    instance = await made(master, start=False)
-    first, second = instance.disks
-    assert [child.part(UUIDS[1])[0] for child in first.children] == ["data", "meta"]
-    assert [child.size for child in (*first.children, *second.children)] == [64, 256, 32, 2]
+    allocated = {"pnode": None, "snode": None, "iallocator": "hail"}
+    for name, where in ((NAME, {}), ("web2.example.com", allocated)):
+        succeeded(await master.run(mirrored(name=name, start=False, **where)))
+        instance = master.instance(name)
+        first, second = instance.disks
+        groups = [child.part(instance.primary_node)[0] for child in first.children]
+        assert groups == ["data", "meta"]
+        assert [child.size for child in (*first.children, *second.children)] == [64, 256, 32, 2]
+    none: dict[str, dict[str, Any]] = {"drbd": {"metavg": None, "meta_size": None}}
+    succeeded(await master.run(OpGroupSetParams(group_name="default", diskparams=none)))
+    succeeded(await master.run(mirrored(name="web3.example.com", start=False, **allocated)))
+    instance = master.instance("web3.example.com")
+    assert {one.part(instance.primary_node)[0] for one in instance.disks[0].children} == {"data"}
 
 
 async def question(master: Master, **fields: Any) -> dict[str, Any]:

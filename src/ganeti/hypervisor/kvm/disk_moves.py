@@ -321,7 +321,8 @@ def _check_formats(guest: Guest, disks: Sequence[DiskSpec], sides: Sequence[int]
         if side != ABOVE and forms != {RAW}:
             raise HypervisorError(
                 f"disk {disk.index} is or becomes an image ({', '.join(sorted(forms - {RAW}))}), and such a disk"
-                " moves to other storage only while the guest is down"
+                " moves to other storage only while the guest is down; first run: gnt-instance shutdown"
+                f" {guest.instance.name}"
             )
 
 

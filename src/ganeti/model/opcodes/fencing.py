@@ -42,7 +42,7 @@ def _lines(_op: Any, said: Any) -> Iterator[str]:
 class OpNodeFenceTest(OpCode, frozen=True, kw_only=True, tag="OP_NODE_FENCE_TEST"):
     """Ask the device that switches a node off for the node's power status, or switch the node off.
 
-    The result has, besides these, which instances the storage would protect if the node uses the method storage.
+    For a node that uses the method storage, the result also names the instances whose storage can refuse its writes.
     """
 
     node_name: Annotated[str, RefersTo.NODE]

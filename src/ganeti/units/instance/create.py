@@ -281,9 +281,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
 
     def _with_disks_of(self, ctx: UnitContext, group: NodeGroup, unplaced: Instance) -> Instance:
         """Return the instance with disks as the group wants them, if that was not known before the choice of nodes."""
-        template = DISK_TEMPLATES[unplaced.disk_template]
-        if self._group(ctx.snapshot) is not None or template.name not in group.diskparams:
+        if self._group(ctx.snapshot) is not None or not group.diskparams:
             return unplaced
+        template = DISK_TEMPLATES[unplaced.disk_template]
         return replace(unplaced, disks=new_disks(ctx, self.op, template, group))
 
     async def _nodes(self, ctx: UnitContext, instance: Instance) -> tuple[Node, ...]:

@@ -204,11 +204,12 @@ def _power_plan(node: Node, device: PowerDevice, status: PowerStatus) -> str:
 
 
 def _plan(node: Node, storage: Mapping[str, str]) -> str:
-    """Return what is done for a node that only its storage fences; `storage`: instance -> why not, or ''."""
+    """Return what its storage does for a node without a device; `storage`: instance -> why not, or ''."""
     if not storage:
         return f"If {node.name} is lost: nothing is to be done, since no protected instance runs on it."
     refused = sum(not why for why in storage.values())
+    rest = "; the others stay down until an administrator confirms that the node is off"
     return (
-        f"If {node.name} is lost: its storage refuses its writes to {refused} of {len(storage)} protected instances;"
-        " the others stay down until an administrator confirms that the node is off."
+        f"If {node.name} is lost, and no other method fences it: the storage of {refused} of {len(storage)} protected"
+        f" instances refuses its writes{rest if refused < len(storage) else ''}."
     )
