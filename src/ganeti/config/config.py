@@ -155,7 +155,7 @@ class Config:
         self._pending = snapshot
         if self._writer is None:
             self._writer = asyncio.create_task(self._write(), name="config-writer")
-        await asyncio.shield(done)
+        await done  # a caller that is cancelled leaves only this future
         return result
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:

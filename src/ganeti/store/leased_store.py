@@ -64,8 +64,8 @@ class LeasedStore(abc.ABC):
 
     async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
         size = check_transaction(txn)
-        # Shielded: cancelling the caller does not revoke a running write.
-        position = await asyncio.shield(self._add(lease, txn, size))
+        # Cancelling the caller cancels this future, which does not revoke the running write.
+        position = await self._add(lease, txn, size)
         return Receipt(position, self._is_degraded())
 
     async def _write_ceiling(self, lease: Lease, ceiling: int) -> None:
