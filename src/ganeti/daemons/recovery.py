@@ -78,6 +78,7 @@ from ganeti.recovery.status import NodeStatus, RecoveryStatus
 from ganeti.recovery.times import BEAT_S, LEASE_S
 from ganeti.rpc.headers import UNKNOWN_PROCEDURE
 from ganeti.rpc.procedures.recovery import (
+    BEAT_DEADLINE_S,
     HEARTBEAT,
     RELAY_HEARTBEAT,
     HeartbeatArgs,
@@ -88,8 +89,6 @@ from ganeti.units.calls import Rpc
 from ganeti.units.instance.grants import why_alone
 from ganeti.units.services import NOT_LOST
 
-BEAT_DEADLINE_S = 4.0
-"""How long an answer to a heartbeat may take. The next heartbeat does not wait for it."""
 LOOK_S = 0.2
 """Minimum interval between two looks at the configuration."""
 RESTART_S = 10.0
@@ -446,14 +445,13 @@ class RecoveryDriver:
         )
         sent_at = self._clock.monotonic()
         try:
-            async with asyncio.timeout(BEAT_DEADLINE_S):
-                answer = await self._ask(snapshot, node, args, beat)
+            answer = await self._ask(snapshot, node, args, beat)
         except RpcFailed as err:
             if err.wire_error == UNKNOWN_PROCEDURE and beat.via is None:
                 self._why_unarmed[beat.node] = _TOO_OLD
                 self._report(term, BeatAnswered(beat.node, _NO_TOKEN, is_armed=False, faults={}))
             return
-        except (TimeoutError, RpcError):
+        except RpcError:
             return
         self._why_unarmed[beat.node] = answer.why_unarmed
         if beat.node in guests.leased and (lists or not is_leased):

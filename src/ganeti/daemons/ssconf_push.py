@@ -5,6 +5,8 @@ The list of instances of a large cluster has half a megabyte, changes with each 
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from ganeti.base.errors import RpcFailed
 from ganeti.model.objects import Node
 from ganeti.rpc.client import RpcClient
@@ -20,6 +22,7 @@ class SsconfPush:
         self._able: set[str] = set()
         """Nodes that take differences, as their last answer said."""
         self._last: tuple[Mapping[str, str], Mapping[str, str], SsconfArgs] | None = None
+        """The sets of the last difference, and the message with it."""
 
     async def __call__(
         self,
@@ -48,19 +51,16 @@ class SsconfPush:
     def _difference(
         self, position: int, values: Mapping[str, str], base: int, former: Mapping[str, str]
     ) -> SsconfArgs:
-        """Return what leads from one set to another; computed once for all nodes that need the same."""
+        """Return what leads from one set to another; the same object for all nodes that need the same."""
         last = self._last
-        if last is None or last[0] is not former or last[1] is not values:
-            last = self._last = (former, values, difference(former, values))
-        args = last[2]
-        return SsconfArgs(
-            position=position,
-            values=args.values,
-            base=base,
-            lines=args.lines,
-            removed=args.removed,
-            checksum=args.checksum,
-        )
+        args = None
+        if last is not None and last[0] is former and last[1] is values:
+            args = last[2]
+            if (args.position, args.base) == (position, base):
+                return args
+        args = replace(args or difference(former, values), position=position, base=base)
+        self._last = former, values, args
+        return args
 
 
 def difference(former: Mapping[str, str], values: Mapping[str, str]) -> SsconfArgs:

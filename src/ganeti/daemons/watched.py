@@ -121,9 +121,8 @@ class Watching:
 
     def _facts_of(self, snapshot: Snapshot, instance: Instance) -> InstanceFacts | None:
         self.derived += 1
-        if recovery_of(snapshot, instance) is Recovery.NONE:
-            return None
-        return _facts(snapshot, instance)
+        recovery = recovery_of(snapshot, instance)
+        return None if recovery is Recovery.NONE else _facts(snapshot, instance, recovery)
 
 
 class _Lists:
@@ -304,12 +303,12 @@ def _methods(snapshot: Snapshot, node: Node, *, has_lease: bool) -> tuple[FenceM
     )
 
 
-def _facts(snapshot: Snapshot, instance: Instance) -> InstanceFacts:
+def _facts(snapshot: Snapshot, instance: Instance, recovery: Recovery) -> InstanceFacts:
     filled = filled_beparams(snapshot, instance)
     return InstanceFacts(
         name=instance.name,
         node=instance.primary_node,
-        recovery=recovery_of(snapshot, instance),
+        recovery=recovery,
         priority=filled["recovery_priority"],
         attempts=filled["recovery_attempts"],
         window_s=float(filled["recovery_window"]),

@@ -12,8 +12,8 @@ node restarts: the node waits for the first call's work, or returns its result.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -74,6 +74,8 @@ class RpcClient:
         self._term: tuple[int, str] = 0, ""
         self._term_headers: dict[str, str] = {}
         """The headers of the last term."""
+        self._encoded: tuple[msgspec.Struct, bytes] | None = None
+        """The last arguments: many nodes may get the same ones."""
         self.changes = 0
         """Number of finished changing calls, successful or not."""
         self.timings: defaultdict[str, Timing] = defaultdict(Timing)
@@ -81,9 +83,13 @@ class RpcClient:
         self.hook_reports = HookReports()
         self.node_changes = NodeChanges()
 
-    async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
+    def call(
+        self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = ""
+    ) -> Coroutine[Any, Any, R]:
         """Return the result; raise RpcOffline, RpcFailed or RpcUnknown within the procedure's deadline."""
-        return await self._call(node, procedure, wire.encode(args), key)
+        if self._encoded is None or self._encoded[0] is not args:
+            self._encoded = args, wire.encode(args)
+        return self._call(node, procedure, self._encoded[1], key)
 
     async def _call(self, node: Node, procedure: Procedure[A, R], body: bytes, key: str) -> R:
         if node.offline:

@@ -2,7 +2,10 @@
 
 from ganeti.model.objects import Node
 from ganeti.model.recovery import DiskRequest, GuestFault, Token
-from ganeti.rpc.procedures.form import QUICK_S, Message, Procedure
+from ganeti.rpc.procedures.form import Message, Procedure
+
+BEAT_DEADLINE_S = 4.0
+"""How long an answer to a heartbeat may take. The next heartbeat does not wait for it."""
 
 
 class HeartbeatArgs(Message, frozen=True, kw_only=True):
@@ -40,7 +43,7 @@ class HeartbeatResult(Message, frozen=True, kw_only=True):
 
 
 # The handler itself checks the master: it must answer while the register's disk hangs.
-HEARTBEAT = Procedure("heartbeat", HeartbeatArgs, HeartbeatResult, QUICK_S, changes=False)
+HEARTBEAT = Procedure("heartbeat", HeartbeatArgs, HeartbeatResult, BEAT_DEADLINE_S, changes=False)
 
 
 class RelayArgs(Message, frozen=True, kw_only=True):
@@ -51,4 +54,6 @@ class RelayArgs(Message, frozen=True, kw_only=True):
 
 
 # A node refuses the calls of nodes that are not master candidates, so only candidates relay.
-RELAY_HEARTBEAT = Procedure("relay_heartbeat", RelayArgs, HeartbeatResult, QUICK_S, changes=False)
+RELAY_HEARTBEAT = Procedure(
+    "relay_heartbeat", RelayArgs, HeartbeatResult, BEAT_DEADLINE_S, changes=False
+)

@@ -19,7 +19,7 @@ from ganeti.node.guest_faults import MISSING_S
 from ganeti.node.lease_record import LeaseRecord
 from ganeti.node.recovery import NodeRecovery
 from ganeti.recovery.lease import Guard, GuardAction
-from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.calls import Call, Handlers, concerned_instance
 from ganeti.rpc.headers import EPOCH_HEADER, EPOCH_REFUSED, KEY_HEADER, MASTER_HEADER
 from ganeti.rpc.procedures import PROCEDURES
 from ganeti.rpc.procedures.commands import (
@@ -72,17 +72,6 @@ from ganeti.store.register import check_epoch
 OK, CONFLICT, FAILED = 200, 409, 500
 GUARD_START_S, GUARD_LEAST_S = 2.0, 0.001
 """Until the watchdog process first looks at the lease, and between two looks; less might not advance the clock."""
-
-
-class _Named(msgspec.Struct):
-    name: str = ""
-
-
-class _About(msgspec.Struct):
-    """The instance of a call."""
-
-    instance_name: str = ""
-    instance: _Named | None = None
 
 
 @dataclass
@@ -335,10 +324,8 @@ class SimulatedNode(MirroredCalls, ModelNode):
     def begin(self, name: str, body: bytes, headers: Mapping[str, str]) -> asyncio.Task[Answer]:
         """Begin a changing call, which goes on if its caller is gone."""
         task = asyncio.get_running_loop().create_task(self.post(name, body, headers))
-        about = msgspec.json.decode(body or b"{}", type=_About)
-        instance = about.instance_name or (about.instance.name if about.instance else "")
-        call = _call_of(headers)
-        work = Work(f"{name} {call.key}", call, instance)
+        args, call = self.world.arguments.of(PROCEDURES[name], body), _call_of(headers)
+        work = Work(f"{name} {call.key}", call, concerned_instance(args))
         self.begins(work)
         self.running[task] = work
         task.add_done_callback(self.running.pop)
