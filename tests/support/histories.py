@@ -185,14 +185,20 @@ class FencedStore(FaultyStore):
         self.link.set()
         self.own_epoch = 0
 
-    async def _flush(self) -> None:
+    def _sync(self) -> None:
+        if self.link.is_set() or not self._queue:
+            super()._sync()
+        else:
+            self._syncing = asyncio.create_task(self._sync_once_linked(), name="waits for its link")
+
+    async def _sync_once_linked(self) -> None:
         try:
             async with asyncio.timeout(QUORUM_LEASE_S):
                 await self.link.wait()
         except TimeoutError:
             self._give_up("ten seconds without a majority")
             return
-        await super()._flush()
+        super()._sync()
 
     def _write(self, waiting: Any) -> bool:
         if waiting.epoch < self.disk.epoch or not self.link.is_set():
@@ -203,7 +209,7 @@ class FencedStore(FaultyStore):
     def _give_up(self, why: str) -> None:
         self._step_down(why)
         self._fail_queue(CommitUnknown(why))
-        self._flusher = None
+        self._is_drained()
 
 
 class HistoryRpc(WatchedRpc):

@@ -24,6 +24,7 @@ from ganeti.model.params import (
     NODE_DEFAULTS,
     Params,
     layered,
+    top_value,
 )
 from ganeti.model.recovery import Recovery
 
@@ -62,14 +63,20 @@ def filled_beparams(view: View, instance: Instance) -> Params:
 
 def layered_beparams(cluster: Cluster, group: NodeGroup | None, instance: Instance) -> Params:
     """Return the same; without `group` those that no group can set (`GROUP_BACKEND_PARAMS`) are right."""
+    return layered(*_backend_layers(cluster, group, instance))
+
+
+def _backend_layers(
+    cluster: Cluster, group: NodeGroup | None, instance: Instance
+) -> tuple[Mapping[str, Any], ...]:
     of_group = group.beparams if group else {}
-    of_cluster = cluster.beparams.get(DEFAULT, {})
-    return layered(BACKEND_DEFAULTS, of_cluster, of_group, instance.beparams)
+    return BACKEND_DEFAULTS, cluster.beparams.get(DEFAULT, {}), of_group, instance.beparams
 
 
 def recovery_of(view: View, instance: Instance) -> Recovery:
     """Return what automatic recovery does for an instance: at most a restart if its template rules out a failover."""
-    wanted = Recovery(filled_beparams(view, instance)["recovery"])
+    layers = _backend_layers(view.cluster, group_of(view, instance.primary_node), instance)
+    wanted = Recovery(top_value("recovery", *layers))
     if wanted is Recovery.FAILOVER and DISK_TEMPLATES[instance.disk_template].why_not_recovered:
         return Recovery.RESTART
     return wanted

@@ -43,23 +43,23 @@ class View:
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        return self.table(Node)
+        return self.tables.get(Node, {})
 
     @property
     def groups(self) -> Mapping[str, NodeGroup]:
-        return self.table(NodeGroup)
+        return self.tables.get(NodeGroup, {})
 
     @property
     def instances(self) -> Mapping[str, Instance]:
-        return self.table(Instance)
+        return self.tables.get(Instance, {})
 
     @property
     def networks(self) -> Mapping[str, Network]:
-        return self.table(Network)
+        return self.tables.get(Network, {})
 
     @property
     def images(self) -> Mapping[str, Image]:
-        return self.table(Image)
+        return self.tables.get(Image, {})
 
     def find(self, uuid: str) -> Stored | None:
         """Return the object of this UUID, of any kind."""

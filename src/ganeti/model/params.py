@@ -286,3 +286,11 @@ def layered(*layers: Mapping[str, Any]) -> Params:
     for layer in layers:
         filled.update(layer)
     return filled
+
+
+def top_value(name: str, *layers: Mapping[str, Any]) -> Any:
+    """Return one value of `layered`, without merging the others; KeyError."""
+    for layer in reversed(layers):
+        if name in layer:
+            return layer[name]
+    raise KeyError(name)

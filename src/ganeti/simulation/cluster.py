@@ -35,7 +35,6 @@ from ganeti.simulation.pace import Pace
 from ganeti.simulation.recovery_time import RecoveryTime
 from ganeti.simulation.simulation_loop import SimulationLoop
 from ganeti.simulation.trace import Kind, Trace
-from ganeti.simulation.transport import SimulatedTransport
 from ganeti.simulation.virtual_time import LoopClock
 from ganeti.store.interface import Identity
 from ganeti.units.oob.device import power_device
@@ -251,9 +250,7 @@ class SimulatedCluster:
     async def _begin_master(self, node: NodeUuid) -> None:
         self._disk.identity = Identity(self._disk.identity.cluster_uuid, node)
         store = FaultyStore(self._disk, sync_s=self.durations.commit_s)
-        master = SimulatedMaster(
-            self.world, self._transport, store, self._archive, self._confirmed_at
-        )
+        master = SimulatedMaster(self.world, self.nodes, store, self._archive, self._confirmed_at)
         self._new_master = next(one.name for one in self.nodes.values() if one.uuid == node)
         await master.start(node, elects_master=self._elects_master)
         master.config.subscribe(self._candidates.follow)
@@ -270,9 +267,6 @@ class SimulatedCluster:
         if master is not None:
             self._observer.close()
             await master.die()
-
-    def _transport(self, name: str) -> SimulatedTransport:
-        return SimulatedTransport(self.world, name, self.nodes)
 
     def _confirmed_at(self) -> float | None:
         return self._candidates.confirmed_at(self._new_master)
@@ -334,6 +328,7 @@ class SimulatedCluster:
 
     def _make_nodes(self, snapshot: Snapshot) -> None:
         self.world.shared.total = 10**12
+        oses = {_os_name(one): "1.0" for one in snapshot.instances.values()}
         for node in snapshot.nodes_by_name():
             has = self._capacities.get(node.name, Capacity())
             made = self.nodes[node.name] = SimulatedNode(
@@ -345,7 +340,7 @@ class SimulatedCluster:
                 cpus=has.cpus,
                 local=SharedDirectory(total=has.disk),
                 uuid=node.uuid,
-                oses={_os_name(one): "1.0" for one in snapshot.instances.values()},
+                oses=dict(oses),
             )
             made.groups = {snapshot.cluster.vg_name: SharedDirectory(total=has.disk)}
             made.is_off = node.offline

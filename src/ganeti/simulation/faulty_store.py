@@ -157,7 +157,9 @@ class FaultyStore(LeasedStore):
         self._sync_s = sync_s
         self._faults: dict[int, Fault] = {}
         self._queue: list[_Waiting] = []
-        self._flusher: asyncio.Task[None] | None = None
+        self._syncing: asyncio.Handle | asyncio.Task[None] | None = None
+        """What will begin or end the next sync."""
+        self._draining: list[asyncio.Future[None]] = []
         self._accepted = 0
         self._full = False
         self._lost_submits = 0
@@ -181,9 +183,9 @@ class FaultyStore(LeasedStore):
 
     def crash(self) -> MemoryDisk:
         """Die without notice; the disk, for the next store to start from."""
-        if self._flusher:
-            self._flusher.cancel()
-            self._flusher = None
+        if self._syncing is not None:
+            self._syncing.cancel()
+            self._is_drained()
         self._end("crashed (injected)")
         return self.disk
 
@@ -273,22 +275,27 @@ class FaultyStore(LeasedStore):
     ) -> None:
         self._queue.append(_Waiting(lease.epoch, txn, size, self._accepted, done))
         self._accepted += 1
-        if self._flusher is None:
-            self._flusher = asyncio.create_task(self._flush(), name="faulty-store-flusher")
+        if self._syncing is None:
+            self._syncing = asyncio.get_running_loop().call_soon(self._sync)
 
-    async def _flush(self) -> None:
-        """Everything that waits shares the next sync."""
-        while self._queue:
-            batch = list(self._queue)
-            delays = [self._faults.get(waiting.ordinal) for waiting in batch]
-            extra = sum(fault.seconds for fault in delays if isinstance(fault, Delay))
-            await asyncio.sleep(self._sync_s + extra)
-            self._syncs += 1
-            self._largest_batch = max(self._largest_batch, len(batch))
-            for waiting in batch:
-                if not self._write(waiting):
-                    break
-        self._flusher = None
+    def _sync(self) -> None:
+        """Begin a sync, which everything that waits now shares."""
+        if not self._queue:
+            self._is_drained()
+            return
+        batch = list(self._queue)
+        delays = [self._faults.get(waiting.ordinal) for waiting in batch]
+        extra = sum(fault.seconds for fault in delays if isinstance(fault, Delay))
+        loop = asyncio.get_running_loop()
+        self._syncing = loop.call_later(self._sync_s + extra, self._synced, batch)
+
+    def _synced(self, batch: list[_Waiting]) -> None:
+        self._syncs += 1
+        self._largest_batch = max(self._largest_batch, len(batch))
+        for waiting in batch:
+            if not self._write(waiting):
+                break
+        self._sync()
 
     def _write(self, waiting: _Waiting) -> bool:
         """Write one; False if nothing of its batch can be written any more."""
@@ -334,9 +341,17 @@ class FaultyStore(LeasedStore):
         self._fail_queue(CommitUnknown(reason))
 
     async def _drained(self) -> None:
-        flusher = self._flusher
-        if flusher is not None:
-            await asyncio.wait((flusher,))
+        if self._syncing is not None:
+            drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._draining.append(drained)
+            await drained
+
+    def _is_drained(self) -> None:
+        self._syncing = None
+        draining, self._draining = self._draining, []
+        for waiter in draining:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _keep_epoch(self, epoch: int) -> None:
         if self._full:

@@ -1,7 +1,7 @@
 """One mastership in a simulation: the real services of the master, with ports that need no files."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,8 +26,10 @@ from ganeti.query.job_filters import job_rules
 from ganeti.query.live import LiveSource
 from ganeti.recovery.power import PowerResult, StorageResult
 from ganeti.rpc.client import RpcClient
+from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.stale_work import StaleWorkFence
 from ganeti.simulation.faulty_store import FaultyStore
+from ganeti.simulation.nodes.simulated import SimulatedNode
 from ganeti.simulation.nodes.world import World
 from ganeti.simulation.trace import Kind
 from ganeti.simulation.transport import SimulatedTransport
@@ -88,12 +90,12 @@ class SimulatedMaster:
     def __init__(
         self,
         world: World,
-        transport: Callable[[str], SimulatedTransport],
+        nodes: Mapping[str, SimulatedNode],
         store: FaultyStore,
         archive: MemoryArchive,
         majority_at: Callable[[], float | None],
     ) -> None:
-        self._world, self._transport, self.store = world, transport, store
+        self._world, self._nodes, self.store = world, nodes, store
         self._archive, self._majority_at = archive, majority_at
         self._opened = AsyncExitStack()
 
@@ -105,7 +107,8 @@ class SimulatedMaster:
         self._opened.push_async_callback(config.close)
         await self._say_who_is_master(node)
         self.name = config.snapshot.nodes[node].name
-        rpc = self.rpc = RpcClient(self._transport(self.name), lambda: (lease.epoch, node))
+        transport = SimulatedTransport(world, self.name, self._nodes)
+        rpc = self.rpc = RpcClient(transport, lambda: (lease.epoch, node))
         distributor = SsconfDistributor(config, SsconfPush(rpc))
         self._opened.push_async_callback(distributor.close)
         fence, self.locks = StaleWorkFence(rpc), LockManager(clock)
@@ -129,6 +132,7 @@ class SimulatedMaster:
             ssconf=distributor,
             candidates=WillingCandidates(),
             hook_reports=rpc.hook_reports,
+            own_hooks=partial(self._nodes[self.name].on_hooks_list, Nothing()),
             pending_undo=lambda: self.queue.pending_undo(),  # noqa: PLW0108 - the queue comes later
             node_data=NodeData(NODE_DATA_AGE_S, rpc.node_changes),
             built_in=AllocationClient(Worker().exchange),
