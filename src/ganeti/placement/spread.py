@@ -51,7 +51,7 @@ class Field:
         self._spreads[:, nodes] = spreads(self.state, nodes)
         for column, part in zip(self.room, Room.of(self.state, nodes), strict=True):
             column[nodes] = part
-        for name in ("columns", "column_ends", "peers_by_primary", "second"):
+        for name in ("factors", "column_ends", "peers_by_primary", "second"):
             vars(self).pop(name, None)
         self._settle()
 
@@ -68,9 +68,15 @@ class Field:
         self.is_risky = bool((state.fails & self.live).any()) or self._has_strays()
 
     @cached_property
+    def factors(self) -> Floats:
+        """(spreads, 1 and factors, nodes): those of each node in the variances, without exclusive storage."""
+        columns = _columns(self.coefficients, self.values)
+        return np.stack([np.ones_like(self.values), *columns], axis=1)
+
+    @property
     def columns(self) -> Floats:
-        """(spreads, factors, nodes): the factors of each node in the variances, without exclusive storage."""
-        return np.stack(_columns(self.coefficients, self.values), axis=1)
+        """(spreads, factors, nodes): the same without the 1."""
+        return self.factors[:, 1:]
 
     @cached_property
     def column_ends(self) -> Floats:
@@ -234,8 +240,17 @@ class Chunk:
         """Return (instances, nodes): the sum of all spreads but the reserved memory's, with the target in its role."""
         constant, total, scale = self._fixed(parts)
         result = np.repeat(_rest(constant, role)[:, None], len(self.field.live), axis=1)
-        for spread in role:
-            result += self._with_target(spread, constant[spread], total[spread], scale[spread, 0])
+        field = self.field
+        rows = _rows(self.amounts[role], total[role], scale[role], field.number)
+        left, right = np.stack([constant[role], *rows], axis=2), field.factors[role]
+        has_exclusive = bool(field.state.exclusive.any())
+        for at, spread in enumerate(role):
+            if spread == DISK and has_exclusive:
+                product = self._disk_with_target(constant[DISK], total[DISK], scale[DISK, 0])
+            else:
+                product = left[at] @ right[at]
+            np.maximum(product, 0.0, out=product)
+            result += np.sqrt(product, out=product)
         return result
 
     def _fixed(self, parts: list[tuple[Indices, Floats]]) -> tuple[Floats, Floats, Floats]:
@@ -271,23 +286,16 @@ class Chunk:
         result += least[:, None]
         return result
 
-    def _with_target(self, spread: int, constant: Floats, total: Floats, scale: float) -> Floats:
-        field, number = self.field, self.field.number
-        unit, value = field.coefficients[spread], field.values[spread]
-        amount = self.amounts[spread]
-        exclusive = field.state.exclusive
-        if spread == DISK and exclusive.any():
-            rows = [constant]
-            columns = [np.ones(len(unit))]
-            for one, mask in ((amount, ~exclusive), (self.spindle_amount, exclusive)):
-                rows += _rows(one, total, scale, number)
-                columns += _columns(unit * mask, value)
-        else:
-            rows = [constant, *_rows(amount, total, scale, number)]
-            columns = [np.ones(len(unit)), *_columns(unit, value)]
-        product = np.stack(rows, axis=1) @ np.stack(columns)
-        np.maximum(product, 0.0, out=product)
-        return np.sqrt(product, out=product)
+    def _disk_with_target(self, constant: Floats, total: Floats, scale: float) -> Floats:
+        """Return the variances where some nodes have exclusive storage, whose unit is a spindle."""
+        field, exclusive = self.field, self.field.state.exclusive
+        unit, value = field.coefficients[DISK], field.values[DISK]
+        rows, columns = [constant], [np.ones(len(unit))]
+        for one, mask in ((self.amounts[DISK], ~exclusive), (self.spindle_amount, exclusive)):
+            rows += _rows(one, total, scale, field.number)
+            columns += _columns(unit * mask, value)
+        product: Floats = np.stack(rows, axis=1) @ np.stack(columns)
+        return product
 
     def _fixed_reserved(self, parts: list[tuple[Indices, Floats]]) -> tuple[Floats, Floats, Floats]:
         """Return, by instance, the sum of squares without the target, what a change adds to it, and the sum of the changes."""

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import compress
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
@@ -105,11 +106,12 @@ class Instances:
         if not changed and len(given) == number:
             return twin
         new = Instances([*(given[row] for row in changed), *given[number:]], cluster)
+        rows: Indices = np.array(changed, dtype=np.intp)
         for name in self._COLUMNS:
             values, column = getattr(new, name), getattr(self, name)
             if changed:
                 column = column.copy()
-                column[..., changed] = values[..., : len(changed)]
+                column[..., rows] = values[..., : len(changed)]
             if len(given) > number:
                 column = np.concatenate([column, values[..., len(changed) :]], axis=-1)
             setattr(twin, name, column)
@@ -163,8 +165,7 @@ def _changed_rows(former: Sequence[Instance], given: Sequence[Instance]) -> list
     """Return the rows of `former` that are others in `given`; None if most are."""
     if len(given) < len(former):
         return None
-    same = list(map(operator.is_, former, given))
-    changed = [row for row, is_same in enumerate(same) if not is_same]
+    changed = list(compress(range(len(former)), map(operator.is_not, former, given)))
     return None if 2 * len(changed) > len(former) else changed
 
 
@@ -288,10 +289,10 @@ class State:
         self.cpu_speed = _floats([one.cpu_speed for one in nodes])
         self.total_spindles = _floats([one.total_spindles for one in nodes])
         self.free_spindles = _floats([one.free_spindles for one in nodes])
-        policies = [self.groups[number].policy for number in self.group]
-        self.cpu_ratio = _floats([one.get("vcpu-ratio", 4.0) for one in policies])
+        policies = [one.policy for one in self.groups]
+        self.cpu_ratio = _floats([one.get("vcpu-ratio", 4.0) for one in policies])[self.group]
         spindle_ratio = _floats([one.get("spindle-ratio", 32.0) for one in policies])
-        self.most_spindles = spindle_ratio * self.total_spindles
+        self.most_spindles = spindle_ratio[self.group] * self.total_spindles
         self.low_disk = np.zeros(len(nodes))
 
     def _settle(self) -> None:
