@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from ganeti.base.clock import Timer, TimerClock
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.record import LiveJob
@@ -18,13 +20,22 @@ _KINDS = {
 }
 
 
+class _Job(msgspec.Struct):
+    """A job that has not ended."""
+
+    status: JobStatus | None
+    """None: not seen yet."""
+    detail: str
+    instances: tuple[str, ...]
+
+
 class Observer:
     """Follows a master until `close`."""
 
     def __init__(self, master: SimulatedMaster, trace: Trace, time: TimerClock) -> None:
         """`time` is that of heartbeats."""
         self._master, self._trace, self._time = master, trace, time
-        self._jobs: dict[int, JobStatus] = {}
+        self._jobs: dict[int, _Job] = {}
         self._nodes = master.config.snapshot.nodes
         self._states: dict[str, str] = {}
         self._looking: Timer | None = None
@@ -62,19 +73,21 @@ class Observer:
         self._nodes = snapshot.nodes
 
     def _job_changed(self, job: LiveJob) -> None:
-        status = job.status
-        if self._jobs.get(job.id) is status:
+        status, known = job.status, self._jobs.get(job.id)
+        if known is None:
+            ops = [state.op for state in job.ops]
+            detail = ", ".join(op.summary() for op in ops)
+            known = self._jobs[job.id] = _Job(None, detail, _instances_of(ops))
+        if known.status is status:
             return
-        self._jobs[job.id] = status
+        known.status, detail = status, known.detail
         kind = _KINDS.get(status, Kind.JOB_ENDED if status.is_final else None)
         if kind is None:
             return
-        ops = [state.op for state in job.ops]
-        detail = ", ".join(op.summary() for op in ops)
         if kind is Kind.JOB_ENDED:
             detail = f"{status.value}: {detail}{_error_of(job)}"
             del self._jobs[job.id]
-        self._trace.add(kind, str(job.id), detail, instances=_instances_of(ops))
+        self._trace.add(kind, str(job.id), detail, instances=known.instances)
 
 
 def _error_of(job: LiveJob) -> str:
