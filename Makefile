@@ -71,10 +71,10 @@ unit: $(STAMP) ## the tests that need no daemon and no virtual machine; of many 
 check: $(STAMP) ## the inner loop: lint and unit tests side by side, of many like cases some
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going lint unit
 
-suite: packages $(STAMP) ## all tests, with real daemons and machines; what fails runs once more, alone
+suite: packages $(STAMP) ## all tests, with real daemons and machines; of slow like cases some; what fails runs once more, alone
 	@scripts/build_console $(BIN)/python optional
 	@if [ -d console/node_modules ]; then cd console && npm run --silent test; fi
-	$(BIN)/python scripts/run_tests.py -n 3 --dist loadgroup -m 'not soak' --durations=60
+	$(BIN)/python scripts/run_tests.py -n 3 --dist loadgroup -m 'not soak' --rotated --durations=60
 
 test: $(STAMP) ## everything: lint and all tests side by side
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going lint suite
@@ -82,8 +82,8 @@ test: $(STAMP) ## everything: lint and all tests side by side
 test-host: packages $(STAMP) ## only the tests with real virtual machines
 	$(PYTEST) -m host
 
-soak: packages $(STAMP) ## the tests that run for a long time; each rule broken in turn
-	$(PYTEST) -m soak --timeout=0
+soak: packages $(STAMP) ## the tests that run for a long time, and all slow cases; each rule broken in turn
+	$(PYTEST) -m 'soak or rotated' --timeout=0
 	$(BIN)/python scripts/mutations.py
 
 bench: $(STAMP) ## measure; ONLY=jobs for one subject, QUICK=1 for a short run, AGAINST=COMMIT to compare (ROUNDS=5)

@@ -1,5 +1,5 @@
 /** Editing in place and actions for several objects: preview, effect, a change by somebody else, confirmation, results. */
-import { accessible, check, fits, live, scenario, signIn } from "./page.mjs";
+import { COLOURS, accessible, check, fits, live, scenario, signIn } from "./page.mjs";
 
 const NAME = "shop-1.example.com";
 const field = (page, name) => page.locator(".edit-field").filter({ has: page.locator(`label:text-is("${name}")`) }).locator("input, select");
@@ -17,12 +17,12 @@ const asAnother = (page, method, path, body) => page.evaluate(async ([how, where
 const SIZES = [[360, 740], [1280, 900], [2560, 1400]];
 
 async function pictures(page, folder, name) {
-  for (const colorScheme of ["light", "dark"]) {
+  for (const [colorScheme, rules] of COLOURS) {
     await page.emulateMedia({ colorScheme });
     for (const [width, height] of SIZES) {
       await page.setViewportSize({ width, height });
       await fits(page, `${name}-${width}`);
-      await accessible(page, `${name}-${width}-${colorScheme}`);
+      await accessible(page, `${name}-${width}-${colorScheme}`, rules);
       await page.screenshot({ path: `${folder}/${name}-${width}-${colorScheme}.png`, fullPage: name.startsWith("edit") });
     }
   }

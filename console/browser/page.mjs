@@ -6,6 +6,8 @@ import { chromium } from "playwright-core";
 const require = createRequire(import.meta.url);
 const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
+/** Both colours, and the rules to check in each: only these two depend on the colours. */
+export const COLOURS = [["light", RULES], ["dark", ["color-contrast", "link-in-text-block"]]];
 export const FLAGS = [
   "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
@@ -100,12 +102,12 @@ export async function signIn(page, base, name, password) {
 
 export const live = (page) => page.waitForSelector(".live .badge.good");
 
-/** Fail if the page breaks a rule of WCAG 2.2 AA that a program can check. */
-export async function accessible(page, where) {
+/** Fail if the page breaks a rule of WCAG 2.2 AA that a program can check, or one of these rules. */
+export async function accessible(page, where, rules = RULES) {
   // What is scrolled below the bar counts as covered.
   await page.evaluate(() => scrollTo(0, 0));
-  await page.evaluate(AXE);
-  const found = await page.evaluate((rules) => window.axe.run(document, { runOnly: rules }), RULES);
+  if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(AXE);
+  const found = await page.evaluate((rules) => window.axe.run(document, { runOnly: rules }), rules);
   const lines = found.violations.flatMap((one) => one.nodes.map((node) => `${one.id}: ${node.html.slice(0, 160)} ${node.failureSummary}`));
   check(lines.length === 0, `${where} is not accessible:\n${lines.join("\n")}`);
 }

@@ -1,8 +1,7 @@
 /** Every page in both colours and three widths: accessibility, and nothing beyond the window. */
-import { accessible, check, fits, live, scenario, signIn, visible } from "./page.mjs";
+import { COLOURS, accessible, check, fits, live, scenario, signIn, visible } from "./page.mjs";
 
 const WIDTHS = [[360, 740], [1280, 800], [2560, 1400]];
-const COLOURS = ["light", "dark"];
 const pages = JSON.parse(process.argv[4]);
 
 await scenario(async ({ page, base }) => {
@@ -21,10 +20,10 @@ await scenario(async ({ page, base }) => {
       await fits(page, `${name}-${width}`);
       const isOff = await page.$eval("nav.side", (one) => one.hasAttribute("inert"));
       check(isOff === (width === WIDTHS[0][0]), `${name}-${width}: the menu is ${isOff ? "" : "not "}inert`);
-      for (const colorScheme of COLOURS) {
+      for (const [colorScheme, rules] of COLOURS) {
         await page.emulateMedia({ colorScheme });
         await drawn(page);
-        await accessible(page, `${name}-${width}-${colorScheme}`);
+        await accessible(page, `${name}-${width}-${colorScheme}`, rules);
       }
     }
   }

@@ -18,6 +18,7 @@ SCRIPTS = [
 ]
 
 
+@pytest.mark.rotated(8)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_benchmark_prints_its_figures(name: str) -> None:

@@ -127,6 +127,7 @@ def test_remove_asks_first_and_without_a_terminal_refuses(cluster: LocalCluster,
     assert web in cluster.names("instance")
 
 
+@pytest.mark.rotated(4)
 @pytest.mark.parametrize(
     ("words", "error", "said"),
     [

@@ -51,6 +51,7 @@ def refused(cluster: LocalCluster, *words: str) -> str:
     return said
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.requirement("A40")
 @pytest.mark.parametrize(
     "name",
@@ -74,6 +75,7 @@ def test_a_hostile_name_makes_nothing(cluster: LocalCluster, name: str) -> None:
         refused(cluster, *words)
 
 
+@pytest.mark.rotated(6)
 @pytest.mark.requirement("A44", "A45", "G24")
 @pytest.mark.parametrize(
     ("parameter", "value"),

@@ -216,6 +216,7 @@ FEW = list(zip(PARTIES, MOMENTS, strict=True))
 """One cell of each row and column."""
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.requirement("F20", "F23", "F30")
 @pytest.mark.parametrize(
     ("party", "moment", "command", "template"),

@@ -56,6 +56,7 @@ async def live(
     await found.close()
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     "live",
     [

@@ -1,9 +1,12 @@
-"""`make check` runs some of the many cases of a test; `make test` runs them all.
+"""`make check` runs some of the many cases of a test; `make test` runs them all but for the slowest.
 
 With `--sampled` at most `USUAL` cases of each test are run, others each time.  `@pytest.mark.sampled(20)`
 says another number, for a test whose cases are less alike, or take longer.  `sampled(0)` is for a test that
 takes a second of processor time and adds little to its neighbours: it is left out.  hypothesis tries
 `EXAMPLES`, where a test does not say how many.
+
+With `--rotated` only a test with `@pytest.mark.rotated(8)` has so many of its cases, others each time: its cases
+take many seconds each, and are alike.
 
 The choice follows the seed of the random order, which is printed first: `--randomly-seed=SEED --sampled`
 chooses the same again.
@@ -33,6 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sampled", action="store_true", help="of the cases of each test run some")
+    parser.addoption(
+        "--rotated", action="store_true", help="of the cases of tests marked as rotated run some"
+    )
 
 
 def chosen(cases: Iterable[str], count: int, seed: object) -> frozenset[str]:
@@ -44,21 +50,30 @@ def chosen(cases: Iterable[str], count: int, seed: object) -> frozenset[str]:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of what `-m` leaves. The processes of pytest-xdist share the seed, and so choose the same."""
-    if not config.getoption("sampled"):
-        return
     seed = config.getoption("randomly_seed", 0)
     cases: dict[str, list[str]] = {}
     counts: dict[str, int] = {}
     for item in items:
-        test = item.nodeid.split("[", 1)[0]
-        cases.setdefault(test, []).append(item.nodeid)
-        if marker := item.get_closest_marker("sampled"):
-            (counts[test],) = marker.args
+        if (count := _most(item)) is not None:
+            test = item.nodeid.split("[", 1)[0]
+            cases.setdefault(test, []).append(item.nodeid)
+            counts[test] = count
     left_out = {
         case
         for test, all_ in cases.items()
-        if len(all_) > (count := counts.get(test, USUAL))
-        for case in set(all_) - chosen(all_, count, seed)
+        if len(all_) > counts[test]
+        for case in set(all_) - chosen(all_, counts[test], seed)
     }
+    if not left_out:
+        return
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
     items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+def _most(item: pytest.Item) -> int | None:
+    """How many cases of its test are run; None: all."""
+    for name in ("sampled", "rotated"):
+        if item.config.getoption(name):
+            marker = item.get_closest_marker(name)
+            return marker.args[0] if marker else USUAL if name == "sampled" else None
+    return None

@@ -6,7 +6,7 @@ LIKENESS = 0.6
 """The least similarity of two words, from 0 to 1; difflib's measure."""
 LONGEST = 100
 """Characters; longer words are not typing errors, and take long to compare."""
-MOST = 30
+MOST = 100
 """So many known words are compared in full: with 20,000 instances a wrong name took a second."""
 
 

@@ -39,6 +39,12 @@ def test_that_is_always_whole(number):
     pass
 
 
+@pytest.mark.rotated(2)
+@pytest.mark.parametrize("number", range(6))
+def test_with_slow_cases(number):
+    pass
+
+
 @pytest.mark.sampled(0)
 def test_that_takes_long():
     pass
@@ -55,14 +61,20 @@ def test_the_choice_is_the_same_for_a_seed_in_any_order_and_another_for_another(
 
 @pytest.mark.sampled(0)
 @pytest.mark.parametrize(
-    ("options", "count"), [([], 33), (["--sampled"], 12), (["--sampled", "-m", "not soak"], 12)]
+    ("options", "count"),
+    [
+        ([], 39),
+        (["--sampled"], 14),
+        (["--sampled", "-m", "not soak"], 14),
+        (["--rotated"], 35),
+    ],
 )
 def test_only_where_it_is_asked_for_a_part_of_the_cases_is_run(
     tmp_path: Path, options: list[str], count: int
 ) -> None:
     (tmp_path / "test_many.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text(
-        "[pytest]\nmarkers =\n sampled(count): see there\n soak: long\n"
+        "[pytest]\nmarkers =\n sampled(count): see there\n rotated(count): see there\n soak: long\n"
     )
     words = ["--collect-only", "-q", "-p", "tests.support.sampling", "-p", "no:xdist", *options]
     done = subprocess.run(
