@@ -209,7 +209,7 @@ class FencedStore(FaultyStore):
     def _give_up(self, why: str) -> None:
         self._step_down(why)
         self._fail_queue(CommitUnknown(why))
-        self._is_drained()
+        self._end_syncing()
 
 
 class HistoryRpc(WatchedRpc):

@@ -1,4 +1,4 @@
-"""`make check` runs some of the many cases of a test; `make test` runs them all but for the slowest.
+"""`make check` runs some of the many cases of a test; `make test` runs all, and of the slowest some.
 
 With `--sampled` at most `USUAL` cases of each test are run, others each time.  `@pytest.mark.sampled(20)`
 says another number, for a test whose cases are less alike, or take longer.  `sampled(0)` is for a test that

@@ -155,7 +155,7 @@ class Config:
         self._pending = snapshot
         if self._writer is None:
             self._writer = asyncio.create_task(self._write(), name="config-writer")
-        await done  # a caller that is cancelled leaves only this future
+        await done  # cancelling the caller cancels this future, and not the write
         return result
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:

@@ -216,7 +216,7 @@ class SsconfDistributor:
         is_new = former is None or former.nodes is not snapshot.nodes or self._values is not shown
         if is_new or self._tasks:  # otherwise each node that is online has this set
             self._bring_all_up_to_date(snapshot)
-            self._offline_notifier.follow(snapshot.nodes.values())
+        self._offline_notifier.follow(snapshot.nodes.values())
         self._progress.set()
 
     def _bring_all_up_to_date(self, snapshot: Snapshot) -> None:

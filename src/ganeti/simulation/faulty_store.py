@@ -185,7 +185,7 @@ class FaultyStore(LeasedStore):
         """Die without notice; the disk, for the next store to start from."""
         if self._syncing is not None:
             self._syncing.cancel()
-            self._is_drained()
+            self._end_syncing()
         self._end("crashed (injected)")
         return self.disk
 
@@ -281,7 +281,7 @@ class FaultyStore(LeasedStore):
     def _sync(self) -> None:
         """Begin a sync, which everything that waits now shares."""
         if not self._queue:
-            self._is_drained()
+            self._end_syncing()
             return
         batch = list(self._queue)
         delays = [self._faults.get(waiting.ordinal) for waiting in batch]
@@ -346,7 +346,7 @@ class FaultyStore(LeasedStore):
             self._draining.append(drained)
             await drained
 
-    def _is_drained(self) -> None:
+    def _end_syncing(self) -> None:
         self._syncing = None
         draining, self._draining = self._draining, []
         for waiter in draining:

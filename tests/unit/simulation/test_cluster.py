@@ -51,6 +51,22 @@ def test_job_of_an_administrator_runs() -> None:
     assert [one.why for one in cluster.trace.downtimes()] == ["it was shut down"]
 
 
+def test_master_reads_its_own_hooks_without_a_call() -> None:
+    async def stop_one(cluster: SimulatedCluster) -> None:
+        assert cluster.master is not None
+        asked = cluster.master.rpc.timings
+        await cluster.finished(
+            await cluster.submit(OpInstanceShutdown(instance_name=instance_name(1)))
+        )
+        assert "hooks_list" not in asked
+        await cluster.finished(
+            await cluster.submit(OpInstanceShutdown(instance_name=instance_name(2)))
+        )
+        assert "hooks_list" in asked
+
+    cluster_of().run(stop_one)
+
+
 def test_skipped_heartbeats_change_nothing() -> None:
     async def happen(cluster: SimulatedCluster) -> float:
         await cluster.run_for(60)
