@@ -1,6 +1,9 @@
 # Bare `make` prints the list below; every command installs what it needs.
 
-PYTHON ?= python3
+# The distribution's Python, if it is new enough: it is built with profile-guided optimization, and a tenth to a third
+# faster than what pyenv compiles unless told otherwise. The Debian package runs on the same one.
+PYTHON ?= $(shell /usr/bin/python3 -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo /usr/bin/python3 || echo python3)
 PREFIX ?= /opt/ganeti
 BIN := .venv/bin
 STAMP := .venv/.ready
