@@ -61,16 +61,22 @@ SMOKE = Scale(10, 20, hours=0.5, failures=1, rack_nodes=8, rack_instances=16)
 
 
 def work(scale: Scale, dice: random.Random) -> Iterator[tuple[float, OpCode]]:
-    """Yield the jobs of administrators with their times: mostly reboots and restarts, some moves, some new instances."""
-    for number in range(int(scale.hours * scale.jobs_per_hour)):
-        at = number * HOUR_S / scale.jobs_per_hour
+    """Yield the jobs of administrators with their times: mostly reboots and restarts, some moves, some new instances.
+
+    A restart is two of the jobs of its hour.
+    """
+    hour = scale.jobs_per_hour
+    numbers = iter(range(int(scale.hours * hour)))
+    for number in numbers:
+        at = number * HOUR_S / hour
         name = instance_name(dice.randrange(1, scale.instances + 1))
         kind = dice.random()
         if kind < 0.35:
             yield at, OpInstanceReboot(instance_name=name, reboot_type=RebootType.HARD)
         elif kind < 0.65:
             yield at, OpInstanceShutdown(instance_name=name)
-            yield at + 60, OpInstanceStartup(instance_name=name)
+            if next(numbers, None) is not None:
+                yield at + HOUR_S / hour, OpInstanceStartup(instance_name=name)
         elif kind < 0.9:
             yield at, OpInstanceMigrate(instance_name=name, iallocator="hail")
         elif kind < 0.95:
@@ -86,11 +92,8 @@ def work(scale: Scale, dice: random.Random) -> Iterator[tuple[float, OpCode]]:
                     ip_check=False,
                 ),
             )
-        elif number > scale.jobs_per_hour:
-            yield (
-                at,
-                OpInstanceRemove(instance_name=f"new{number - scale.jobs_per_hour}.example.com"),
-            )
+        elif number > hour:
+            yield at, OpInstanceRemove(instance_name=f"new{number - hour}.example.com")
 
 
 def day(scale: Scale) -> dict[str, float]:
