@@ -86,7 +86,7 @@ test-host: packages $(STAMP) ## only the tests with real virtual machines
 	$(PYTEST) -m host
 
 soak: packages $(STAMP) ## the tests that run for a long time, and all slow cases; each rule broken in turn
-	$(PYTEST) -m 'soak or rotated' --timeout=0
+	$(PYTEST) -m 'soak or rotated or in_turn' --timeout=0
 	$(BIN)/python scripts/mutations.py
 
 bench: $(STAMP) ## measure; ONLY=jobs for one subject, QUICK=1 for a short run, AGAINST=COMMIT to compare (ROUNDS=5)

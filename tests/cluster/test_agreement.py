@@ -21,7 +21,7 @@ from tests.support.local_cluster import LocalCluster, local_cluster, vcluster
 from tests.support.twins import Twin, changed, uuids, with_priorities
 from tests.support.virtual_hosts import VirtualHosts, virtual_hosts
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.in_turn, pytest.mark.timeout(900)]
 
 HOME = 4
 WEB = {"web1.example.com": 90, "web2.example.com": 50, "web3.example.com": 10}

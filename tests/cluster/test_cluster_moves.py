@@ -21,7 +21,7 @@ from tests.support.debian_ganeti import run_debian
 from tests.support.local_cluster import NOOP, LocalCluster, local_cluster, wait_until
 from tests.support.patience import text_of
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.in_turn, pytest.mark.timeout(400)]
 
 MIB = 1024 * 1024
 USER, PASSWORD = "mover", "a-password"

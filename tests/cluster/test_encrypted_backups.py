@@ -15,7 +15,7 @@ from tests.cluster.test_incremental_backups import backups_of, change, save
 from tests.support.local_cluster import LocalCluster
 from tests.support.patience import patience
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.in_turn, pytest.mark.timeout(180)]
 
 NewName = Callable[[], str]
 

@@ -41,7 +41,7 @@ from tests.support.patience import patience
 from tests.support.protected import Protected
 from tests.support.shared_cluster import SharedCluster, shared_cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.in_turn, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from tests.support.masters import (
     verified,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.in_turn, pytest.mark.timeout(400)]
 SOON_S = 90.0
 
 

@@ -11,7 +11,7 @@ from tests.support.etcd_servers import require_etcd
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.masters import NODES, NOT_MASTER, Load, is_follower, master_of
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.cluster, pytest.mark.in_turn, pytest.mark.timeout(500)]
 SETTLED_S = 90.0
 
 

@@ -55,7 +55,7 @@ from tests.support.patience import patience
 from tests.support.switching import NoDaemons, Registers, SteppedSwitch
 from tests.unit.config.sample import NODES, sample_cluster, sample_group, sample_node
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.in_turn, pytest.mark.timeout(600)]
 CLUSTER = "99999999-2222-4333-8444-555555555555"
 ME, OTHER = NODES[0], NODES[1]
 DIED = 9

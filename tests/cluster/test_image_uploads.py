@@ -18,7 +18,7 @@ from tests.support.local_cluster import LocalCluster, wait_until
 from tests.support.masters import fail_over, rest_cluster
 from tests.support.patience import patience
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.in_turn, pytest.mark.timeout(240)]
 MANUAL = Path(__file__).resolve().parents[2] / "docs/man/ganeti-rapi.md"
 DATA = os.urandom(3 << 20)
 

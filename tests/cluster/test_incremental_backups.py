@@ -14,7 +14,7 @@ from tests.cluster.test_gnt_backup import add, digests, disks_of, install_os
 from tests.support.local_cluster import LocalCluster
 from tests.support.patience import patience
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.in_turn, pytest.mark.timeout(180)]
 
 NewName = Callable[[], str]
 BLOCK = 64 * 1024

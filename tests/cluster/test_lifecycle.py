@@ -19,7 +19,7 @@ from tests.support.local_cluster import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.in_turn, pytest.mark.timeout(300)]
 
 
 def test_two_clusters_do_not_disturb_each_other() -> None:

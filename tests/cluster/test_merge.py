@@ -13,6 +13,7 @@ from tests.support.merging import Merging, clusters_to_merge, joined_networks, p
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.in_turn,
     pytest.mark.skipif(os.geteuid() != 0, reason="sshd needs root"),
 ]
 

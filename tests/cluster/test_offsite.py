@@ -13,7 +13,7 @@ from tests.cluster.test_gnt_backup import add, digests, disks_of, install_os
 from tests.cluster.test_incremental_backups import backups_of, change, save
 from tests.support.local_cluster import LocalCluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.in_turn, pytest.mark.timeout(300)]
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TEXT = (DOCS / "offsite.md").read_text()
 SETTINGS = {

@@ -29,6 +29,7 @@ from tests.support.patience import patience
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.in_turn,
     pytest.mark.timeout(300),
     pytest.mark.whole_starts("memory is measured"),
 ]

@@ -15,7 +15,7 @@ from tests.support.debian_ganeti import opened_by_the_original
 from tests.support.local_cluster import LocalCluster, local_cluster
 from tests.support.patience import text_of
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.in_turn, pytest.mark.timeout(300)]
 TOKEN_LENGTH = 100
 CHANGES = {"ctime", "mtime", "serial_no", "master_candidate"}
 """Fields that each change of an object changes, and who is a candidate, which the cluster decides."""

@@ -24,7 +24,7 @@ from tests.support.tiny_guest import (
     tiny_instance,
 )
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.host, pytest.mark.in_turn, pytest.mark.timeout(240)]
 STARTER = Path(__file__).parents[1] / "support" / "debian_kvm_start.py"
 
 

@@ -14,6 +14,7 @@ from tests.support.tiny_guest import build_tiny_guest
 
 pytestmark = [
     pytest.mark.host,
+    pytest.mark.in_turn,
     pytest.mark.timeout(300),
     pytest.mark.requirement("G11", "F24", "A51"),
 ]

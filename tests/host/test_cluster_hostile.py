@@ -8,7 +8,7 @@ import pytest
 from tests.support.local_cluster import LocalCluster, local_cluster
 from tests.support.tiny_guest import build_tiny_guest
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.host, pytest.mark.in_turn, pytest.mark.timeout(240)]
 
 NAME, OTHER = "web1.example.com", "web2.example.com"
 HOSTILE = (

@@ -9,7 +9,7 @@ import pytest
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.tiny_guest import build_tiny_guest
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.host, pytest.mark.in_turn, pytest.mark.timeout(300)]
 
 NAME = "web1.example.com"
 

@@ -20,7 +20,12 @@ from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.patience import text_of
 from tests.support.tiny_guest import are_consecutive, build_tiny_guest, disk_heartbeats, heartbeats
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(240), pytest.mark.requirement("G5", "G11")]
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.in_turn,
+    pytest.mark.timeout(240),
+    pytest.mark.requirement("G5", "G11"),
+]
 
 SOURCE, TARGET, MASTER = 2, 3, 1
 _numbers = itertools.count(1)

@@ -140,6 +140,7 @@ def test_console_signs_in_and_shows_each_role_what_it_may(
     play(cluster, "signin", tmp_path)
 
 
+@pytest.mark.in_turn
 def test_no_role_sees_an_error_on_any_page(cluster: LocalCluster, tmp_path: Path) -> None:
     """The job of the list is one that limited users do not see, so they get a page that says so."""
     pages = [(name, path) for name, path, _ in PAGES if name != "job"]
@@ -159,6 +160,7 @@ async def test_console_signs_in_by_an_openid_provider(
             settings.unlink()
 
 
+@pytest.mark.in_turn
 def test_all_pages_are_accessible_in_both_colours_and_all_widths(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -195,6 +197,7 @@ def test_image_is_uploaded_used_and_saved_by_a_schedule(
     cluster.ok("gnt-image", "remove", "-f", "box")
 
 
+@pytest.mark.in_turn
 def test_edit_shows_the_difference_and_its_effect_first(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -207,6 +210,7 @@ MARKED = {"job", "instance", "audit", "filters", "backups"}
 """Pages that must show the markup; on all others it must at least do nothing."""
 
 
+@pytest.mark.in_turn
 def test_stored_markup_is_only_text_on_every_page(cluster: LocalCluster, tmp_path: Path) -> None:
     """Names and tags cannot have markup: all that can is set here."""
     name = "web1.example.com"
@@ -245,6 +249,7 @@ def make_backups(cluster: LocalCluster, instance: str) -> None:
     (export / "config.ini").write_text("")
 
 
+@pytest.mark.in_turn
 def test_charts_of_a_guest_grow(cluster: LocalCluster, tmp_path: Path) -> None:
     name = "charts1.example.com"
     add_guest(cluster, name, "node1")

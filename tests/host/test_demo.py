@@ -14,7 +14,7 @@ from tests.support.local_cluster import processes_of, short_directory
 from tests.support.patience import patience, ran
 from tests.support.tiny_guest import build_tiny_guest
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(360)]
+pytestmark = [pytest.mark.host, pytest.mark.in_turn, pytest.mark.timeout(360)]
 
 LIMIT_S = 300
 """The demo's own promise, installation included."""

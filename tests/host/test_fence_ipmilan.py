@@ -31,6 +31,7 @@ MISSING = [package for program, package in PROGRAMS.items() if shutil.which(prog
 
 pytestmark = [
     pytest.mark.host,
+    pytest.mark.in_turn,
     pytest.mark.timeout(600),
     pytest.mark.requirement("D7"),
     pytest.mark.skipif(bool(MISSING), reason=f"needs the packages {', '.join(MISSING)}"),

@@ -16,7 +16,12 @@ from ganeti.rpc.procedures.migration import MigrationEnd
 from tests.support.kvm_nodes import Node, accept, boot, send
 from tests.support.tiny_guest import MIB, install, make_disk, tiny_instance
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(180), pytest.mark.requirement("A50")]
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.in_turn,
+    pytest.mark.timeout(180),
+    pytest.mark.requirement("A50"),
+]
 
 SECTOR = 512
 Header = Callable[[Path, Path], bytes]

@@ -41,7 +41,7 @@ from tests.support.tiny_guest import (
     wait_for_text,
 )
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.host, pytest.mark.in_turn, pytest.mark.timeout(300)]
 
 READY = r"GANETI-TINY READY"
 

@@ -11,7 +11,7 @@ from ganeti.vcluster.tiny_image import import_tiny
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.tiny_guest import build_tiny_guest, heartbeats, said
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.host, pytest.mark.in_turn, pytest.mark.timeout(300)]
 
 NAME, CLONE = "web1.example.com", "web2.example.com"
 

@@ -10,7 +10,7 @@ import pytest
 from ganeti import __version__
 from ganeti.base.paths import Paths
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.in_turn]
 
 TOP = Path(__file__).resolve().parents[2]
 

@@ -20,7 +20,12 @@ from tests.support.backup_store import BackupStore
 from tests.support.kvm_nodes import Node, boot
 from tests.support.tiny_guest import are_consecutive, disk_heartbeats, install, tiny_instance
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(180), pytest.mark.requirement("G11")]
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.in_turn,
+    pytest.mark.timeout(180),
+    pytest.mark.requirement("G11"),
+]
 
 BLOCK = 64 * 1024
 

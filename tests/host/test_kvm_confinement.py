@@ -43,6 +43,7 @@ from tests.support.tiny_guest import (
 
 pytestmark = [
     pytest.mark.host,
+    pytest.mark.in_turn,
     pytest.mark.timeout(180),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can give rights up"),
 ]

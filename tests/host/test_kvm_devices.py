@@ -35,7 +35,7 @@ from tests.support.tiny_guest import tiny_instance
 
 __all__ = ["bridge", "nodes"]  # fixtures
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.host, pytest.mark.in_turn, pytest.mark.timeout(240)]
 
 VHOST = Path("/dev/vhost-net")
 HUGE_PAGES = Path("/proc/sys/vm/nr_hugepages")

@@ -35,6 +35,7 @@ from tests.support.tiny_guest import (
 
 pytestmark = [
     pytest.mark.host,
+    pytest.mark.in_turn,
     pytest.mark.timeout(300),
     pytest.mark.requirement("G1", "G11", "F23"),
 ]

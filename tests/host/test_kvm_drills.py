@@ -26,6 +26,7 @@ from tests.support.tiny_guest import install, make_disk, tiny_instance
 
 pytestmark = [
     pytest.mark.host,
+    pytest.mark.in_turn,
     pytest.mark.timeout(300),
     pytest.mark.requirement("G11", "A51", "A52"),
 ]

@@ -23,7 +23,7 @@ from tests.support.tiny_guest import (
     wait_for_text,
 )
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.host, pytest.mark.in_turn, pytest.mark.timeout(240)]
 
 READY = r"GANETI-TINY READY"
 SECRET = "s3cretpw"

@@ -22,6 +22,7 @@ from tests.support.tiny_guest import install, make_disk, tiny_instance, wait_for
 
 pytestmark = [
     pytest.mark.host,
+    pytest.mark.in_turn,
     pytest.mark.timeout(300),
     pytest.mark.requirement("G5", "G11", "F20", "F23"),
 ]

@@ -36,7 +36,12 @@ from tests.support.tiny_guest import (
     tiny_instance,
 )
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(180), pytest.mark.requirement("G5")]
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.in_turn,
+    pytest.mark.timeout(180),
+    pytest.mark.requirement("G5"),
+]
 
 
 @pytest.fixture

@@ -37,7 +37,12 @@ from tests.support.tiny_guest import (
     tiny_instance,
 )
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(180), pytest.mark.requirement("G11")]
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.in_turn,
+    pytest.mark.timeout(180),
+    pytest.mark.requirement("G11"),
+]
 
 
 @pytest.mark.parametrize("has_agent", [True, False])

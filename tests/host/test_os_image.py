@@ -13,7 +13,7 @@ import pytest
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.tiny_guest import build_tiny_guest, install, make_disk, said
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.host, pytest.mark.in_turn, pytest.mark.timeout(240)]
 
 NAME, NEW_NAME = "cloud1.example.com", "cloud2.example.com"
 

@@ -22,6 +22,7 @@ RULES = PACKAGING / "prometheus/ganeti.rules.yml"
 PROGRAMS = ("prometheus", "promtool")
 pytestmark = [
     pytest.mark.host,
+    pytest.mark.in_turn,
     pytest.mark.timeout(300),
     pytest.mark.skipif(
         any(shutil.which(one) is None for one in PROGRAMS), reason="prometheus is not installed"

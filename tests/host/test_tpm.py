@@ -18,6 +18,7 @@ from tests.support.tiny_guest import install, tiny_instance
 
 pytestmark = [
     pytest.mark.host,
+    pytest.mark.in_turn,
     pytest.mark.timeout(180),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can give rights up"),
 ]

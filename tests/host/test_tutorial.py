@@ -18,7 +18,7 @@ from tests.support.local_cluster import LocalCluster, local_cluster
 from tests.support.patience import patience
 from tests.support.tiny_guest import build_tiny_guest
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.in_turn]
 
 TOP = Path(__file__).resolve().parents[2]
 PAGE = (TOP / "docs" / "tutorial.md").read_text()

@@ -11,7 +11,12 @@ from ganeti.vcluster.machine_image import make_disk
 from tests.support.local_cluster import short_directory
 from tests.support.node_vm import Images, NodeVm, build, running
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(900), pytest.mark.requirement("D7")]
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.in_turn,
+    pytest.mark.timeout(900),
+    pytest.mark.requirement("D7"),
+]
 
 BOOT_S = 400
 LATE_S = 4.0

@@ -6,7 +6,8 @@ takes a second of processor time and adds little to its neighbours: it is left o
 `EXAMPLES`, where a test does not say how many.
 
 With `--rotated` only a test with `@pytest.mark.rotated(8)` has so many of its cases, others each time: its cases
-take many seconds each, and are alike.
+take many seconds each, and are alike. Of the files whose tests have `@pytest.mark.in_turn` a part is run, others
+each time: each needs minutes of a processor, and most of what it proves has faster tests, too.
 
 The choice follows the seed of the random order, which is printed first: `--randomly-seed=SEED --sampled`
 chooses the same again.
@@ -14,6 +15,7 @@ chooses the same again.
 
 import random
 from collections.abc import Iterable
+from math import ceil
 
 import hypothesis
 import pytest
@@ -23,6 +25,9 @@ USUAL = 2
 
 EXAMPLES = 10
 """Instead of a hundred."""
+
+TURNS = 3
+"""One of so many files that take turns is run."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -64,10 +69,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if len(all_) > counts[test]
         for case in set(all_) - chosen(all_, counts[test], seed)
     }
+    if config.getoption("rotated"):
+        left_out |= _waiting(items, seed)
     if not left_out:
         return
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
     items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+def _waiting(items: Iterable[pytest.Item], seed: object) -> set[str]:
+    """The tests of the files whose turn it is not."""
+    files: dict[str, list[str]] = {}
+    for item in items:
+        if item.get_closest_marker("in_turn"):
+            files.setdefault(item.nodeid.split("::", 1)[0], []).append(item.nodeid)
+    if not files:
+        return set()
+    now = chosen(files, ceil(len(files) / TURNS), seed)
+    return {test for file, tests in files.items() if file not in now for test in tests}
 
 
 def _most(item: pytest.Item) -> int | None:

@@ -50,6 +50,24 @@ def test_that_takes_long():
     pass
 """
 
+SLOW_FILE = """
+import pytest
+
+
+@pytest.mark.in_turn
+def test_slow_one():
+    pass
+
+
+@pytest.mark.in_turn
+def test_slow_two():
+    pass
+
+
+def test_quick():
+    pass
+"""
+
 
 def test_the_choice_is_the_same_for_a_seed_in_any_order_and_another_for_another() -> None:
     found = chosen(CASES, 10, 1)
@@ -73,15 +91,34 @@ def test_only_where_it_is_asked_for_a_part_of_the_cases_is_run(
     tmp_path: Path, options: list[str], count: int
 ) -> None:
     (tmp_path / "test_many.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text(
-        "[pytest]\nmarkers =\n sampled(count): see there\n rotated(count): see there\n soak: long\n"
+    said = collected(tmp_path, *options)
+    assert said.count("::test_") == count, said
+
+
+@pytest.mark.sampled(0)
+@pytest.mark.parametrize(("options", "count"), [([], 4), (["--rotated"], 2)])
+def test_some_of_the_files_that_take_turns_are_run_as_a_whole(
+    tmp_path: Path, options: list[str], count: int
+) -> None:
+    for number in range(4):
+        (tmp_path / f"test_{number}.py").write_text(SLOW_FILE)
+    said = collected(tmp_path, *options)
+    each = [said.count(f"test_{number}.py::test_slow_") for number in range(4)]
+    assert sorted(each) == [0] * (4 - count) + [2] * count, said
+    assert said.count("::test_quick") == 4, said
+
+
+def collected(place: Path, *options: str) -> str:
+    """Return what a run that only collects prints: a line a test."""
+    (place / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n sampled(count): see there\n rotated(count): see there\n in_turn: see there\n soak: long\n"
     )
     words = ["--collect-only", "-q", "-p", "tests.support.sampling", "-p", "no:xdist", *options]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, f"--rootdir={tmp_path}", str(tmp_path)],
+        [sys.executable, "-m", "pytest", *words, f"--rootdir={place}", str(place)],
         cwd=TOP,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout.count("::test_") == count, done.stdout + done.stderr
+    return done.stdout + done.stderr
