@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-LARGE, SMALL = 1 << 20, 256 << 10
+LARGE, SMALL = 1 << 20, 128 << 10
 """Bytes that are read at once from a disk of a guest that does not write, and of one that does."""
 PAUSE = 4
 """A pause is so many times as long as the read before it: a fifth of the time is left to the reader."""
