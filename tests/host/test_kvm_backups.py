@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import random
+import signal
 import subprocess
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,14 @@ from ganeti.node.backups import ends
 from ganeti.node.backups.ends import ChangesSource, open_changes
 from ganeti.node.carrier.order import ChangesOrder
 from tests.support.backup_store import BackupStore
-from tests.support.kvm_nodes import Node, boot
-from tests.support.tiny_guest import are_consecutive, disk_heartbeats, install, tiny_instance
+from tests.support.kvm_nodes import Node, boot, migrate
+from tests.support.tiny_guest import (
+    are_consecutive,
+    disk_heartbeats,
+    install,
+    make_disk,
+    tiny_instance,
+)
 
 pytestmark = [
     pytest.mark.host,
@@ -233,6 +242,121 @@ async def test_failed_backup_loses_no_change(
     assert content[1 << 20 : (1 << 20) + BLOCK] == b"A" * BLOCK
     assert content[2 << 20 : (2 << 20) + BLOCK] == b"B" * BLOCK
     await node.driver.stop(instance, 0)
+
+
+@pytest.mark.parametrize("copies_disks", [False, True])
+async def test_bitmap_moves_with_its_guest(
+    nodes: list[Node], guest: Path, disk: Path, store: BackupStore, *, copies_disks: bool
+) -> None:
+    here, there = nodes
+    instance = tiny_instance(guest, migration_bandwidth=256)
+    install(guest, disk, instance.name)
+    await boot(here, instance, disk)
+    moment = await begin(here, instance, "", "b0")
+    await save(store, instance, moment, disk, "")
+    await end(here, instance, "", "b0")
+    await write(here, instance, 40 << 20, BLOCK, 0x41)
+    if copies_disks:
+        new = make_disk(disk.with_name("copy"))
+        await migrate(here, there, instance, new, copies_disks=True)
+    else:
+        new = disk
+        await migrate(here, there, instance, disk)
+    assert await bitmaps(there, instance) == {"b0": True}
+    await write(there, instance, 50 << 20, BLOCK, 0x42)
+    moment = await begin(there, instance, "b0", "b1")
+    assert moment.has_changes
+    point = await save(store, instance, moment, new, "b0")
+    await there.ask(instance)("stop")
+    await end(there, instance, "b0", "b1")
+    content = store.read(point, new.stat().st_size)
+    assert content[40 << 20 : (40 << 20) + BLOCK] == b"A" * BLOCK
+    assert content[50 << 20 : (50 << 20) + BLOCK] == b"B" * BLOCK
+    image = next(store.path.glob(f"{point}.*.qcow2"))
+    assert image.stat().st_size < 20 * BLOCK, "only what was written is there"
+    await there.driver.stop(instance, 0)
+
+
+@dataclass
+class Saves:
+    """Backups of a guest, each with the next one's bitmap, and a write that comes after its moment."""
+
+    store: BackupStore
+    instance: InstanceSpec
+    bitmap_of: dict[str, str] = field(default_factory=dict)
+    by_bitmap: int = 0
+
+    @property
+    def base(self) -> str:
+        """The bitmap of the changes since the last backup that is there."""
+        return next((self.bitmap_of[one] for one in reversed(self.store.names())), "")
+
+    async def save(self, node: Node, disk: Path, at: int) -> None:
+        base, bitmap, content = self.base, f"b{self.store.made}", disk.read_bytes()
+        moment = await begin(node, self.instance, base, bitmap)
+        self.by_bitmap += moment.has_changes
+        await write(node, self.instance, at, BLOCK, 0xFF)
+        point = await save(self.store, self.instance, moment, disk, base)
+        await end(node, self.instance, base, bitmap)
+        self.store.expected[point], self.bitmap_of[point] = content, bitmap
+
+    async def fail(self, node: Node, at: int) -> None:
+        base = self.base
+        await begin(node, self.instance, base, "failed")
+        await write(node, self.instance, at, BLOCK, 0xFE)
+        await end(node, self.instance, base, "failed", keep=False)
+
+
+async def start_again(node: Node, instance: InstanceSpec, disk: Path, *, dies: bool) -> None:
+    if dies:
+        os.kill(node.record(instance).pid, signal.SIGKILL)
+    await node.driver.stop(instance, 0)
+    await node.driver.start(instance, [str(disk)])
+
+
+@pytest.mark.rotated(2)
+@pytest.mark.parametrize("seed", range(8))
+async def test_random_history_of_a_guest_gives_every_kept_backup_back(
+    nodes: list[Node], guest: Path, disk: Path, store: BackupStore, seed: int
+) -> None:
+    """Writes, backups of all kinds, moves with and without the disk, restarts, deaths of QEMU and prunes."""
+    rng = random.Random(seed)
+    here, there = nodes
+    instance = tiny_instance(
+        guest, migration_bandwidth=256, kernel_path=""
+    )  # it writes nothing itself
+    saves = Saves(store, instance)
+
+    def somewhere() -> int:
+        return rng.randrange(disk.stat().st_size // BLOCK) * BLOCK
+
+    await here.driver.start(instance, [str(disk)])
+    for number in range(24):
+        for _ in range(rng.randrange(4)):
+            await write(here, instance, somewhere(), BLOCK, rng.randrange(256))
+        match rng.choice(
+            ("save", "save", "save", "fail", "move", "copy", "restart", "die", "prune")
+        ):
+            case "save":
+                await saves.save(here, disk, somewhere())
+            case "fail":
+                await saves.fail(here, somewhere())
+            case "move":
+                await migrate(here, there, instance, disk)
+                here, there = there, here
+            case "copy":
+                old, disk = disk, make_disk(disk.with_name(f"copy{number}"))
+                await migrate(here, there, instance, disk, copies_disks=True)
+                here, there = there, here
+                old.unlink()
+            case "restart" | "die" as how:
+                await start_again(here, instance, disk, dies=how == "die")
+            case "prune":
+                victims = [one for one in store.names() if rng.random() < 0.4]
+                await asyncio.to_thread(store.prune, *victims)
+    await asyncio.to_thread(store.verify)
+    assert store.made > saves.by_bitmap > 0
+    await here.driver.stop(instance, 0)
 
 
 async def test_unknown_bitmap_means_that_all_is_compared(

@@ -99,10 +99,12 @@ async def send(
     return await node.driver.migrate(where)
 
 
-async def migrate(source: Node, target: Node, instance: InstanceSpec, disk: Path) -> None:
+async def migrate(
+    source: Node, target: Node, instance: InstanceSpec, disk: Path, *, copies_disks: bool = False
+) -> None:
     """The steps of the master, in its order."""
     info = await source.driver.migration_info(instance)
-    incoming = await accept(target, instance, disk, info)
+    incoming = await accept(target, instance, disk, info, copies_disks=copies_disks)
     result = await send(source, instance, incoming)
     assert (result.status, result.error) == ("completed", "")
     assert result.transferred > 0

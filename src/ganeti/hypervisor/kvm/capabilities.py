@@ -38,14 +38,19 @@ def capability_problems(migration_caps: str) -> list[str]:
     ]
 
 
-async def set_capabilities(ask: Ask, *, further: Sequence[str] = (), pauses: bool = False) -> None:
-    """Set all capabilities at one end, independent of earlier attempts. HypervisorError if this QEMU lacks one."""
+async def set_capabilities(
+    ask: Ask, *, further: Sequence[str] = (), pauses: bool = False, bitmaps: bool = True
+) -> None:
+    """Set all capabilities at one end, independent of earlier attempts. HypervisorError if this QEMU lacks one.
+
+    With `bitmaps`, those of backups go with the guest: the next backup need not compare its disks.
+    """
     known = {str(one["capability"]) for one in await ask("query-migrate-capabilities")}
     if absent := sorted(set(further) - known):
         raise HypervisorError(
             f"migration_caps: this QEMU does not support {', '.join(absent)}; remove it"
         )
     states = {name: name in further for name in sorted(ALLOWED & known)}
-    states |= {**NEEDED, "pause-before-switchover": pauses}
+    states |= {**NEEDED, "pause-before-switchover": pauses, "dirty-bitmaps": bitmaps}
     wanted = [{"capability": name, "state": state} for name, state in states.items()]
     await ask("migrate-set-capabilities", {"capabilities": wanted})

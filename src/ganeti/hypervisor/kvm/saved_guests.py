@@ -170,7 +170,8 @@ class _Saving:
         """Return once everything is written and the disks are taken; the guest is paused then."""
         ask, hvparams = self.guest.ask, complete(self.guest.instance.hvparams)
         async with ask.conversation():
-            await set_capabilities(ask, pauses=True)
+            # A guest that is rolled back has disks of another time than its last backup's bitmap.
+            await set_capabilities(ask, pauses=True, bitmaps=False)
             limits = {"max-bandwidth": _UNLIMITED, "downtime-limit": hvparams["migration_downtime"]}
             await ask("migrate-set-parameters", {**limits, "tls-creds": ""})
             await self._pause_if_it_must_not_run()

@@ -18,7 +18,7 @@ from ganeti.hypervisor.kvm.migration import Destination, Limits
 from ganeti.hypervisor.kvm.migration_tls import Link
 from tests.support.single_questions import SingleQuestions
 
-OLD_QEMU = ("xbzrle", "auto-converge", "late-block-activate", "pause-before-switchover", "events")
+OLD_QEMU = (*NEEDED, "dirty-bitmaps", "xbzrle", "pause-before-switchover", "events")
 
 
 class Qemu(SingleQuestions):
@@ -50,14 +50,14 @@ async def test_both_ends_get_the_same_further_capabilities() -> None:
     target, source, further = Qemu(), Qemu(), names("xbzrle:events")
     await migration.listen(target, "h", 8102, Link("node1"), further)
     await migration.send(source, Destination("h", 8102, Link("n")), Limits(32, 30, further))
-    assert source.on == target.on == {*NEEDED, "xbzrle", "events"}
+    assert source.on == target.on == {*NEEDED, "dirty-bitmaps", "xbzrle", "events"}
 
 
 async def test_what_an_attempt_before_has_set_is_taken_back() -> None:
     qemu = Qemu()
     await set_capabilities(qemu, further=["xbzrle"], pauses=True)
-    assert qemu.on == {*NEEDED, "xbzrle", "pause-before-switchover"}
-    await set_capabilities(qemu)
+    assert qemu.on == {*NEEDED, "dirty-bitmaps", "xbzrle", "pause-before-switchover"}
+    await set_capabilities(qemu, bitmaps=False)
     assert qemu.on == set(NEEDED)
 
 
