@@ -60,9 +60,9 @@ class OpBackupSave(OnBackups, frozen=True, kw_only=True, tag="OP_BACKUP_SAVE"):
         The first backup in a directory has all blocks that are not zero. Later ones have the blocks that differ from
         the last one. A guest that runs continues meanwhile: its disks are saved as they were at one moment, at which
         the guest is paused; an agent in the guest (use_guest_agent) first freezes the file systems. QEMU records the
-        blocks that change after a backup, and only these are read for the next one. If the guest is down, was started
-        again or has moved since the last backup, the node reads all of the disks, and compares checksums of their
-        blocks with those of the backup.
+        blocks that change after a backup, and only these are read for the next one, also after a live migration. If
+        the guest is down, or was started again since the last backup, the node reads all of the disks, and compares
+        checksums of their blocks with those of the backup.
 
         While a guest is saved, the node keeps the old content of blocks that the guest overwrites in
         /var/cache/ganeti. If less than 5 % of that file system is free, the backup fails; the guest is not affected.
