@@ -1,11 +1,12 @@
 """Incremental backups by the real commands, between real nodes of a local cluster."""
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -185,3 +186,46 @@ def test_backup_is_mounted_and_nothing_of_it_remains(
         assert mounted.wait(30 * patience()) == 0
         assert not socket.parent.exists()
         assert not Path(f"/proc/{children[0]}").exists()
+
+
+@pytest.fixture
+def small_target(cluster: LocalCluster) -> Iterator[Path]:
+    """The directory of the backups on node 2, as a file system of 8 MiB."""
+    path = cluster.node(2).paths.below("/srv/ganeti/backup")
+    path.mkdir(parents=True, exist_ok=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "backups", str(path)], check=True
+    )
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@pytest.mark.requirement("G11")
+def test_full_or_read_only_target_is_named_and_keeps_what_it_has(
+    cluster: LocalCluster, new_name: NewName, small_target: Path
+) -> None:
+    install_os(cluster, "plain", ["create", "verify"])
+    short = new_name()
+    add(cluster, short, "plain")
+    disks = disks_of(cluster, 1, short)
+    first, _ = save(cluster, "-n", "node2", short)
+    before = digests(disks)
+    change(disks[0], list(range(40)))
+    filler = small_target / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(BLOCK))
+    assert "No space left" in cluster.fails("gnt-backup", "save", short)
+    filler.unlink()
+    second, said = save(cluster, short)
+    assert f"based on {first}" in said
+    after = digests(disks)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_target)], check=True)
+    assert "Read-only file system" in cluster.fails("gnt-backup", "save", short)
+    for point, state in ((first, before), (second, after)):
+        cluster.ok("gnt-backup", "restore", "-f", "--point", point, short)
+        assert digests(disks) == state
+    subprocess.run(["mount", "-o", "remount,rw", str(small_target)], check=True)
+    cluster.ok("gnt-backup", "check", short)
+    assert len(list(small_target.rglob("*.qcow2"))) == 4
+    cluster.ok("gnt-instance", "remove", "-f", short)
