@@ -7,6 +7,7 @@ import pytest
 from ganeti.base.errors import InputError
 from ganeti.query.fields.field import NO_DATA, Field, Need, ValueKind, field_table
 from ganeti.query.filter import compile_filter
+from tests.support.patience import patience
 
 Row = Mapping[str, Any]
 
@@ -126,7 +127,7 @@ def test_a_long_filter_is_compiled_or_refused_at_once(operator: str, fits: int, 
     compiled(fits)
     with pytest.raises(InputError, match=what):
         compiled(30_000)
-    assert max(longest) < 1
+    assert max(longest) < patience(), "s of processor time, which is dearer on a busy machine"
 
 
 def test_a_filter_knows_what_it_needs_and_which_rows_it_names() -> None:
