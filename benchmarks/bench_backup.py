@@ -279,9 +279,10 @@ async def _figures(guest: Guest, directory: Path, size: int, rounds: int) -> dic
             full = asyncio.create_task(guest.save(moment, "", directory, _FIRST))
             while not full.done():
                 meanwhile += await write(WRITES_AT_ONCE)
-            end = 2 * time.monotonic() - begun
+            taken = time.monotonic() - begun
             rates.append(size / MIB / (await full)[0])
             await guest.end("", name, keep=False)
+            end = time.monotonic() + taken
             while time.monotonic() < end:
                 alone += await write(WRITES_AT_ONCE)
         figures |= compared(name, alone, meanwhile)

@@ -19,8 +19,9 @@ from ganeti.model.instance_spec import InstanceSpec
 from ganeti.node.backups import ends
 from ganeti.node.backups.ends import ChangesSource, open_changes
 from ganeti.node.carrier.order import ChangesOrder
+from ganeti.rpc.procedures.migration import MigrationEnd
 from tests.support.backup_store import BackupStore
-from tests.support.kvm_nodes import Node, boot, migrate
+from tests.support.kvm_nodes import Node, accept, boot, migrate, send
 from tests.support.tiny_guest import (
     are_consecutive,
     disk_heartbeats,
@@ -307,11 +308,19 @@ class Saves:
         await end(node, self.instance, base, "failed", keep=False)
 
 
-async def start_again(node: Node, instance: InstanceSpec, disk: Path, *, dies: bool) -> None:
-    if dies:
-        os.kill(node.record(instance).pid, signal.SIGKILL)
-    await node.driver.stop(instance, 0)
-    await node.driver.start(instance, [str(disk)])
+async def disturb(how: str, here: Node, there: Node, instance: InstanceSpec, disk: Path) -> None:
+    """Start a guest again, after its QEMU died or not; or take it back after all of it was sent."""
+    if how == "back":
+        info = await here.driver.migration_info(instance)
+        result = await send(here, instance, await accept(there, instance, disk, info))
+        assert result.status == "completed"
+        await there.driver.finish_migration(instance, MigrationEnd.END_TARGET)
+        await here.driver.finish_migration(instance, MigrationEnd.RESUME_SOURCE)
+        return
+    if how == "die":
+        os.kill(here.record(instance).pid, signal.SIGKILL)
+    await here.driver.stop(instance, 0)
+    await here.driver.start(instance, [str(disk)])
 
 
 @pytest.mark.rotated(2)
@@ -319,12 +328,11 @@ async def start_again(node: Node, instance: InstanceSpec, disk: Path, *, dies: b
 async def test_random_history_of_a_guest_gives_every_kept_backup_back(
     nodes: list[Node], guest: Path, disk: Path, store: BackupStore, seed: int
 ) -> None:
-    """Writes, backups of all kinds, moves with and without the disk, restarts, deaths of QEMU and prunes."""
+    """Writes, backups, failed ones, moves with and without the disk or taken back, restarts, deaths of QEMU, prunes."""
     rng = random.Random(seed)
     here, there = nodes
-    instance = tiny_instance(
-        guest, migration_bandwidth=256, kernel_path=""
-    )  # it writes nothing itself
+    # Without a system it writes nothing itself.
+    instance = tiny_instance(guest, migration_bandwidth=256, kernel_path="")
     saves = Saves(store, instance)
 
     def somewhere() -> int:
@@ -335,7 +343,7 @@ async def test_random_history_of_a_guest_gives_every_kept_backup_back(
         for _ in range(rng.randrange(4)):
             await write(here, instance, somewhere(), BLOCK, rng.randrange(256))
         match rng.choice(
-            ("save", "save", "save", "fail", "move", "copy", "restart", "die", "prune")
+            ("save", "save", "save", "fail", "move", "back", "copy", "restart", "die", "prune")
         ):
             case "save":
                 await saves.save(here, disk, somewhere())
@@ -349,8 +357,8 @@ async def test_random_history_of_a_guest_gives_every_kept_backup_back(
                 await migrate(here, there, instance, disk, copies_disks=True)
                 here, there = there, here
                 old.unlink()
-            case "restart" | "die" as how:
-                await start_again(here, instance, disk, dies=how == "die")
+            case "restart" | "die" | "back" as how:
+                await disturb(how, here, there, instance, disk)
             case "prune":
                 victims = [one for one in store.names() if rng.random() < 0.4]
                 await asyncio.to_thread(store.prune, *victims)

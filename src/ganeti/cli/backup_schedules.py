@@ -114,7 +114,7 @@ def schedule(args: argparse.Namespace) -> int:
     node of each instance. The --keep options are those of 'gnt-backup prune', which runs after each backup; they also apply
     to the backups that the schedule has made on former nodes of an instance. Without them, all backups stay.
 
-    The backups are encrypted if --encrypt says so, by default if the cluster encrypts its backups ('gnt-backup key').
+    With --encrypt the backups are encrypted, by default if the cluster encrypts its backups ('gnt-backup key').
 
     --drill boots the first backup after each time of another calendar, as 'gnt-backup drill' does; the backup is good
     only if the guest shows --drill-expect. Older backups are removed only after that.

@@ -170,7 +170,7 @@ class _Saving:
         """Return once everything is written and the disks are taken; the guest is paused then."""
         ask, hvparams = self.guest.ask, complete(self.guest.instance.hvparams)
         async with ask.conversation():
-            # A guest that is rolled back has disks of another time than its last backup's bitmap.
+            # After a rollback the last backup is usually a later one, and no backup would use or remove the bitmap.
             await set_capabilities(ask, pauses=True, bitmaps=False)
             limits = {"max-bandwidth": _UNLIMITED, "downtime-limit": hvparams["migration_downtime"]}
             await ask("migrate-set-parameters", {**limits, "tls-creds": ""})

@@ -208,6 +208,22 @@ async def test_a_restore_whose_daemon_is_killed_can_be_repeated(tmp_path: Path) 
     assert await sweep(tmp_path, down, act, check) > 10
 
 
+async def test_bitmaps_of_backups_are_not_saved_with_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = await up(tmp_path / "node")
+    real, states = SavingQemu.answer, dict[str, bool]()
+
+    def answer(qemu: SavingQemu, there: Any, asked: str, arguments: Mapping[str, Any]) -> Any:
+        if asked == "migrate-set-capabilities":
+            states.update({one["capability"]: one["state"] for one in arguments["capabilities"]})
+        return real(qemu, there, asked, arguments)
+
+    monkeypatch.setattr(SavingQemu, "answer", answer)
+    await save(host)
+    assert not states["dirty-bitmaps"]
+
+
 @pytest.mark.parametrize(
     "command",
     ["migrate-set-capabilities", "migrate-set-parameters", "getfd", "migrate", "migrate-continue"],
