@@ -3,12 +3,14 @@
 import os
 import statistics
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 SYNCS = 20
 BLOCK = bytes(4096)
 SPINS = 1_000_000
 REPEATS = 3
+USUAL_SPIN_MS = 32.0
 
 
 def sync_ms(directory: Path) -> float:
@@ -30,11 +32,32 @@ def sync_ms(directory: Path) -> float:
 
 def spin_ms() -> float:
     """Milliseconds of a fixed loop of this Python (the best of some)."""
-    taken = []
-    for _ in range(REPEATS):
-        begun = time.perf_counter()
-        total = 0
-        for number in range(SPINS):
-            total += number & 7
-        taken.append(time.perf_counter() - begun)
-    return round(min(taken) * 1000, 1)
+    return round(min(_spin_s() for _ in range(REPEATS)) * 1000, 1)
+
+
+def _spin_s() -> float:
+    begun = time.perf_counter()
+    total = 0
+    for number in range(SPINS):
+        total += number & 7
+    return time.perf_counter() - begun
+
+
+@dataclass
+class Speed:
+    """The speed of the machine during a measurement: that of a shared machine changes from second to second."""
+
+    samples_s: list[float] = field(default_factory=list)
+
+    def sample(self) -> None:
+        """Run the loop once."""
+        self.samples_s.append(_spin_s())
+
+    @property
+    def spin_ms(self) -> float:
+        """Milliseconds of one run of the loop, the mean of all samples."""
+        return round(statistics.mean(self.samples_s) * 1000, 1)
+
+    def at_usual_speed(self, seconds: float) -> float:
+        """What a measurement would have taken on the machine of which the project's figures speak."""
+        return round(seconds * USUAL_SPIN_MS / self.spin_ms, 2)

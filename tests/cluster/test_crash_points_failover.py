@@ -15,6 +15,7 @@ from tests.support.masters import DELAY, NOT_MASTER, fail_over, job_ids
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.in_turn,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not HAS_STRACE, reason="strace is not installed"),
 ]

@@ -22,6 +22,7 @@ from tests.support.shared_cluster import SharedCluster, shared_cluster
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.in_turn,
     pytest.mark.timeout(600),
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
 ]

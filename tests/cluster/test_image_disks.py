@@ -15,6 +15,7 @@ from tests.support.qemu_images import qemu_io, raw_of
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.in_turn,
     pytest.mark.timeout(180),
     pytest.mark.requirement("G11", "G12"),
 ]

@@ -22,6 +22,7 @@ from tests.support.state_disk import FILLER, cluster_on, cluster_on_tmpfs
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.in_turn,
     pytest.mark.timeout(180),
     pytest.mark.skipif(os.geteuid() != 0, reason="file systems can be mounted by root only"),
 ]

@@ -29,6 +29,7 @@ IN_OWN_NETWORK = ["unshare", "--net", "--"]
 
 pytestmark = [
     pytest.mark.host,
+    pytest.mark.in_turn,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root has a firewall"),
 ]
 

@@ -12,6 +12,7 @@ from tests.support.tiny_guest import disk_heartbeats, install, tiny_instance
 
 pytestmark = [
     pytest.mark.host,
+    pytest.mark.in_turn,
     pytest.mark.timeout(180),
     pytest.mark.requirement("A64"),
 ]

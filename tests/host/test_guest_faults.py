@@ -20,7 +20,7 @@ from tests.support.kvm_nodes import READY, Node, boot
 from tests.support.patience import patience
 from tests.support.tiny_guest import install, tiny_instance, wait_for_text
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.host, pytest.mark.in_turn, pytest.mark.timeout(120)]
 
 PANIC = "while read -r m; do insmod /lib/modules/$m; done </lib/modules/faults; echo c >/proc/sysrq-trigger"
 ARM = (

@@ -12,6 +12,7 @@ from tests.support.tiny_guest import build_tiny_guest, said
 
 pytestmark = [
     pytest.mark.host,
+    pytest.mark.in_turn,
     pytest.mark.timeout(240),
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
 ]

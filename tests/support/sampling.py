@@ -26,7 +26,7 @@ USUAL = 2
 EXAMPLES = 10
 """Instead of a hundred."""
 
-TURNS = 3
+TURNS = 4
 """One of so many files that take turns is run."""
 
 

@@ -74,6 +74,7 @@ def placed(state: State, wanted: list[Instance], options: tuple[str, ...]) -> in
 
 
 @pytest.mark.sampled(4)
+@pytest.mark.rotated(6)
 @pytest.mark.requirement("S187")
 @pytest.mark.parametrize(("seed", "options"), CASES)
 def test_hspace_promises_no_more_than_hail_places(

@@ -96,16 +96,16 @@ def test_only_where_it_is_asked_for_a_part_of_the_cases_is_run(
 
 
 @pytest.mark.sampled(0)
-@pytest.mark.parametrize(("options", "count"), [([], 4), (["--rotated"], 2)])
+@pytest.mark.parametrize(("options", "count"), [([], 5), (["--rotated"], 2)])
 def test_some_of_the_files_that_take_turns_are_run_as_a_whole(
     tmp_path: Path, options: list[str], count: int
 ) -> None:
-    for number in range(4):
+    for number in range(5):
         (tmp_path / f"test_{number}.py").write_text(SLOW_FILE)
     said = collected(tmp_path, *options)
-    each = [said.count(f"test_{number}.py::test_slow_") for number in range(4)]
-    assert sorted(each) == [0] * (4 - count) + [2] * count, said
-    assert said.count("::test_quick") == 4, said
+    each = [said.count(f"test_{number}.py::test_slow_") for number in range(5)]
+    assert sorted(each) == [0] * (5 - count) + [2] * count, said
+    assert said.count("::test_quick") == 5, said
 
 
 def collected(place: Path, *options: str) -> str:

@@ -67,6 +67,7 @@ def test_no_disk_has_two_writers_for_long() -> None:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.rotated(4)
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("rule", LEFT_OUT)
 def test_without_the_rule_a_disk_is_damaged(rule: str) -> None:

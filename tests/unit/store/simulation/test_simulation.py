@@ -51,6 +51,7 @@ def test_no_history_breaks_a_promise_for_long() -> None:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.rotated(6)
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("rule", LEFT_OUT)
 def test_without_the_rule_a_promise_is_broken(rule: str) -> None:
