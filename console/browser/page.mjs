@@ -12,7 +12,7 @@ export const FLAGS = [
   "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ];
-const WAIT_MS = Number(process.env.CONSOLE_WAIT_MS ?? 60_000);
+const WAIT_MS = 60_000 * Number(process.env.CONSOLE_PATIENCE ?? 1);
 /** Chromium cancels all requests when an interface of the host comes or goes, as in tests with network namespaces. */
 const NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED";
 const RELOAD_MS = 300;

@@ -16,6 +16,7 @@ import pytest
 from ganeti.base.paths import RAPI_PORT
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.openid_provider import openid_provider
+from tests.support.patience import patience
 from tests.support.tiny_guest import build_tiny_guest
 
 PROJECT = Path(__file__).parents[2]
@@ -127,9 +128,13 @@ def words(cluster: LocalCluster, scenario: str, folder: Path, *more: str) -> lis
 
 
 def play(cluster: LocalCluster, scenario: str, folder: Path, *more: str) -> None:
-    """Run one scenario; its report is that of the failure."""
+    """Run one scenario, which waits longer on a busy machine; its report is that of the failure."""
     done = subprocess.run(
-        words(cluster, scenario, folder, *more), capture_output=True, text=True, check=False
+        words(cluster, scenario, folder, *more),
+        env={**os.environ, "CONSOLE_PATIENCE": str(patience())},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
