@@ -1,4 +1,4 @@
-"""Two figures about the machine itself, so that measurements of different days can be compared."""
+"""Figures about the machine itself, so that measurements of different days can be compared."""
 
 import os
 import statistics
@@ -11,6 +11,7 @@ BLOCK = bytes(4096)
 SPINS = 1_000_000
 REPEATS = 3
 USUAL_SPIN_MS = 32.0
+"""`spin_ms` of the quiet machine for which the project states its aims."""
 
 
 def sync_ms(directory: Path) -> float:
@@ -54,10 +55,10 @@ class Speed:
         self.samples_s.append(_spin_s())
 
     @property
-    def spin_ms(self) -> float:
+    def mean_spin_ms(self) -> float:
         """Milliseconds of one run of the loop, the mean of all samples."""
         return round(statistics.mean(self.samples_s) * 1000, 1)
 
     def at_usual_speed(self, seconds: float) -> float:
-        """What a measurement would have taken on the machine of which the project's figures speak."""
-        return round(seconds * USUAL_SPIN_MS / self.spin_ms, 2)
+        """Convert a measured time to that of a machine with `USUAL_SPIN_MS`; in seconds."""
+        return round(seconds * USUAL_SPIN_MS / self.mean_spin_ms, 2)

@@ -123,18 +123,16 @@ def address(cluster: LocalCluster, node: int = 1) -> str:
 
 
 def words(cluster: LocalCluster, scenario: str, folder: Path, *more: str) -> list[str]:
+    """Return the command of a scenario, which waits longer on a busy machine."""
     script = PROJECT / "console/browser" / f"{scenario}.mjs"
-    return ["node", str(script), address(cluster), str(folder), *more]
+    environment = ["env", f"CONSOLE_PATIENCE={patience()}"]
+    return [*environment, "node", str(script), address(cluster), str(folder), *more]
 
 
 def play(cluster: LocalCluster, scenario: str, folder: Path, *more: str) -> None:
-    """Run one scenario, which waits longer on a busy machine; its report is that of the failure."""
+    """Run one scenario; its report is that of the failure."""
     done = subprocess.run(
-        words(cluster, scenario, folder, *more),
-        env={**os.environ, "CONSOLE_PATIENCE": str(patience())},
-        capture_output=True,
-        text=True,
-        check=False,
+        words(cluster, scenario, folder, *more), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
 
