@@ -1,13 +1,14 @@
-"""The programs of test clusters start by a fork: importing takes most of a start, and a run starts thousands.
+"""The daemons of test clusters start by a fork: importing takes most of a start, and a run starts thousands.
 
-Each test process has one server, named in the environment, which clusters hand on to what they start. A daemon or a
-command is started as ever; its Python reads `quick_start/sitecustomize.py`, which sends words, directory, environment
+Each test process has one server, named in the environment, which clusters hand on to what they start. A daemon
+is started as ever; its Python reads `quick_start/sitecustomize.py`, which sends words, directory, environment
 and standard files to the server. The server has imported everything: it forks, and the child is the program, with its
 own session, process id, words and environment (also in /proc). The process that was started waits, hands signals on,
 and ends with the child; if it is killed, so is the child. What has a terminal or a tracer, runs as another user, with other limits,
 another Python or in another namespace than the server (but that of the network, which the child enters) starts as usual.
 """
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -16,7 +17,6 @@ import io
 import marshal
 import os
 import pkgutil
-import runpy
 import selectors
 import signal
 import socket
@@ -24,15 +24,18 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
+
+import msgspec
 
 import ganeti
 from ganeti.bootstrap.daemons import MODULES
 
 VARIABLE = "PYTHON_FORK_SERVER"
-BIN = Path(sys.executable).parent
 QUICK_START = Path(__file__).parent / "quick_start"
 ROOM = 16384
 """Bytes for the words and the environment of a child, each."""
@@ -163,9 +166,7 @@ class Server:
 def _is_known(asked: Asked) -> bool:
     """Whether it is one of our programs, in an environment that finds the same modules."""
     words, _, environment, _ = asked
-    program = Path(words[1])
     is_ours = words[1] == "-m" and words[2] in MODULES.values()
-    is_ours |= program.parent == BIN and program.name.startswith(("gnt-", "ganeti-"))
     ours = {key: value for key, value in os.environ.items() if _matters(key)}
     theirs = {key: value for key, value in environment.items() if _matters(key)}
     source = str(Path(ganeti.__file__).parents[1])
@@ -247,26 +248,48 @@ def _run(words: list[str]) -> int:
     """Run a program as its Python would have; its exit code."""
     _open_standard_files()
     sys.orig_argv = words
-    if words[1] == "-m":
-        module = importlib.import_module(words[2])
-        sys.argv = [str(module.__file__), *words[3:]]
-        return int(module.main() or 0)
-    sys.argv = words[1:]
-    sys.path[0] = str(BIN)
-    runpy.run_path(words[1], run_name="__main__")
-    return 0
+    module = importlib.import_module(words[2])
+    sys.argv = [str(module.__file__), *words[3:]]
+    return int(module.main() or 0)
+
+
+def _leave(code: int) -> NoReturn:
+    """End as Python does, but without taking apart all that was imported: that would copy most of its memory."""
+    threading._shutdown()  # type: ignore[attr-defined]  # what Python itself calls at its end
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def structs(one: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    """Yield the classes of objects that are decoded: each is described once, when it is first needed."""
+    for below in one.__subclasses__():
+        yield below
+        yield from structs(below)
 
 
 def main() -> int:
     """Serve; in a child, run the program."""
     for module in pkgutil.walk_packages(ganeti.__path__, "ganeti."):
         importlib.import_module(module.name)
+    for one in structs(msgspec.Struct):
+        with contextlib.suppress(TypeError, NameError):  # it is never decoded
+            msgspec.json.Decoder(one)
     gc.collect()
     gc.freeze()
     server = Server(sys.argv[1])
     os.write(1, b"+")
     asked = server.serve()
-    return _run(asked[0]) if asked else 0
+    if asked is None:
+        return 0
+    try:
+        code = _run(asked[0])
+    except SystemExit as err:
+        if isinstance(err.code, str):
+            raise
+        code = err.code or 0
+    return _leave(code)
 
 
 if __name__ == "__main__":

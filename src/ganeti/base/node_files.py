@@ -7,8 +7,9 @@ of the programs and the table of permissions all read it, and tests compare it w
 of their nodes.
 """
 
+import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -80,7 +81,7 @@ class NodeFile:
 
     def covers(self, name: str) -> bool:
         """Return whether a file in the directory is this one, or the rest of an interrupted write of it."""
-        unfinished = _TEMPORARY.fullmatch(name)
+        unfinished = _TEMPORARY.fullmatch(name) if name.startswith(".") else None
         names = (name, unfinished[1]) if unfinished else (name,)
         return any(fnmatchcase(one, self.path.name) for one in names)
 
@@ -94,17 +95,23 @@ def node_files(paths: Paths) -> tuple[NodeFile, ...]:
     return (*_of_the_cluster(paths), *_of_guests(paths), *_of_the_host(paths))
 
 
-def existing(
-    paths: Paths, lifetime: Lifetime, holders: Collection[Holders] = tuple(Holders)
-) -> list[Path]:
-    """Return paths on this node with this lifetime, in the order of the list; none below another of them."""
-    found: dict[Path, None] = {}
+def existing(paths: Paths, lifetime: Lifetime) -> dict[Path, Holders]:
+    """Return paths on this node with this lifetime, in the order of the list, and who may have each.
+
+    None is below another of them.
+    """
+    found: dict[Path, Holders] = {}
+    names: dict[Path, list[str]] = {}
     for one in node_files(paths):
-        if one.lifetime is lifetime and one.holders in holders:
-            for path in _children(one.path.parent):
-                if one.covers(path.name) and path.parent not in found:
-                    found[path] = None
-    return list(found)
+        directory = one.path.parent
+        if one.lifetime is not lifetime or directory in found:
+            continue
+        if directory not in names:
+            names[directory] = _names(directory)
+        for name in names[directory]:
+            if one.covers(name):
+                found.setdefault(directory / name, one.holders)
+    return found
 
 
 def holders_of(paths: Paths, path: Path) -> Holders:
@@ -119,18 +126,18 @@ def unexplained(paths: Paths) -> list[Path]:
     """Return paths in this implementation's directories that are not in the list."""
     listed = node_files(paths)
     return [
-        path
+        directory / name
         for directory in (paths.etc, paths.data)
-        for path in _children(directory)
-        if not any(one.path.parent == directory and one.covers(path.name) for one in listed)
+        for name in _names(directory)
+        if not any(one.path.parent == directory and one.covers(name) for one in listed)
     ]
 
 
-def _children(directory: Path) -> Iterator[Path]:
+def _names(directory: Path) -> list[str]:
     try:
-        yield from sorted(directory.iterdir())
+        return sorted(os.listdir(directory))  # noqa: PTH208  # names are enough: paths take longer
     except (FileNotFoundError, NotADirectoryError):
-        return
+        return []
 
 
 def _of_state_servers(paths: Paths, secret: Access) -> Iterator[NodeFile]:

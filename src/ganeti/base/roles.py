@@ -7,7 +7,7 @@ A demotion, a node that returns, `gnt-cluster redist-conf` and each node's watch
 import enum
 from pathlib import Path
 
-from ganeti.base.node_files import Holders, Lifetime, existing, holders_of
+from ganeti.base.node_files import Holders, Lifetime, existing
 from ganeti.base.paths import Paths
 from ganeti.base.state_kinds import state_servers
 
@@ -49,7 +49,8 @@ DAEMONS: dict[str, frozenset[Role]] = {
 
 def held_files(paths: Paths) -> list[Path]:
     """Return the present files that only some roles may have (`ganeti.base.node_files`)."""
-    return existing(paths, Lifetime.CLUSTER, (Holders.CANDIDATES, Holders.COPIES))
+    found = existing(paths, Lifetime.CLUSTER)
+    return [path for path, holders in found.items() if holders is not Holders.ALL]
 
 
 def forbidden_files(paths: Paths, role: Role, *, confd_on_all: bool) -> list[Path]:
@@ -59,8 +60,8 @@ def forbidden_files(paths: Paths, role: Role, *, confd_on_all: bool) -> list[Pat
     """
     return [
         path
-        for path in held_files(paths)
-        if not may_hold(holders_of(paths, path), role, confd_on_all=confd_on_all)
+        for path, holders in existing(paths, Lifetime.CLUSTER).items()
+        if not may_hold(holders, role, confd_on_all=confd_on_all)
     ]
 
 

@@ -60,7 +60,8 @@ async def end_confd_copy(paths: Paths, daemons: Daemons) -> list[str]:
     role = own_role(paths)
     if role is None or may_answer_from_copy(paths):
         return []
-    removed = existing(paths, Lifetime.CLUSTER, (Holders.COPIES,))
+    found = existing(paths, Lifetime.CLUSTER)
+    removed = [path for path, holders in found.items() if holders is Holders.COPIES]
     return await _remove_all(paths, daemons, removed, "confd does not answer from a copy here")
 
 

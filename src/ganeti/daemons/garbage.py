@@ -43,11 +43,11 @@ class GcPolicy:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the policy and freeze all present objects."""
+        """Start the policy and freeze all present objects; those that are frozen already are not visited."""
         self._previous = gc.get_threshold()
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self._collected)
-        self._sweep()
+        self._collect()
         self._task = asyncio.get_running_loop().create_task(self._keep(), name="gc-policy")
 
     async def stop(self) -> None:
@@ -68,6 +68,9 @@ class GcPolicy:
 
     def _sweep(self) -> int:
         gc.unfreeze()
+        return self._collect()
+
+    def _collect(self) -> int:
         found = gc.collect()
         gc.freeze()
         self._left = gc.get_freeze_count()

@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
 def _leave(paths: Paths, *, only_check: bool) -> int:
     if held := existing(paths, Lifetime.CLUSTER):
         raise PrereqError(
-            f"this host has files of a cluster, such as {held[0]}: run 'gnt-cluster destroy' on the last node of a"
+            f"this host has files of a cluster, such as {next(iter(held))}: run 'gnt-cluster destroy' on the last node of a"
             " cluster, or 'gnt-node remove' for this one, or 'node-cleanup --yes-do-it' here",
             ErrorCode.WRONG_STATE,
         )

@@ -42,7 +42,7 @@ def test_leaving_a_cluster_leaves_only_what_has_another_lifetime(tmp_path: Path)
     filled(paths)
     assert unexplained(paths) == []
     forget_cluster(paths)
-    assert existing(paths, Lifetime.CLUSTER) == []
+    assert not existing(paths, Lifetime.CLUSTER)
     assert {path.name for path in paths.data.iterdir()} == {
         "left-cluster-1", "live-restores", "original", "tpm", "uefi",
     }  # fmt: skip
@@ -75,4 +75,4 @@ def test_what_lies_in_a_listed_directory_is_named_once(tmp_path: Path) -> None:
     paths = Paths(tmp_path)
     EtcdFiles(paths).directory.mkdir(parents=True)
     EtcdFiles(paths).key.write_text("key")
-    assert existing(paths, Lifetime.CLUSTER) == [EtcdFiles(paths).directory]
+    assert [*existing(paths, Lifetime.CLUSTER)] == [EtcdFiles(paths).directory]

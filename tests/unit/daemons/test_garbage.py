@@ -61,6 +61,18 @@ async def test_old_garbage_is_found_by_a_sweep() -> None:
 
 
 @apart
+async def test_a_start_does_not_visit_what_is_frozen() -> None:
+    knot = Knot()
+    gone = weakref.ref(knot)
+    gc.freeze()
+    del knot
+    async with begun(GcPolicy()) as objects:
+        assert gone() is not None
+        objects.sweep()
+        assert gone() is None
+
+
+@apart
 async def test_a_sweep_comes_by_itself_once_there_is_much_more_than_before() -> None:
     async with begun(GcPolicy()):
         kept: list[Knot] = [Knot()]

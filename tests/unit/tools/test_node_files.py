@@ -59,7 +59,7 @@ def test_a_node_leaves_with_a_copy_of_what_it_had(
     assert kept.stat().st_mode & 0o777 == 0o700
     assert {path.name for path in kept.iterdir()} == had
     assert (kept / "state.db").read_text() == "state.db"
-    assert existing(paths, Lifetime.CLUSTER) == []
+    assert not existing(paths, Lifetime.CLUSTER)
     assert node_cleanup.main(["--yes-do-it"]) == 0
     assert "no data of a cluster" in capsys.readouterr().out
     assert list(paths.data.glob("left-cluster-*")) == [kept]
@@ -82,7 +82,7 @@ def test_list_of_an_administrator_stays(paths: Paths, is_own: bool) -> None:
     assert paths.file_storage_paths.exists() is is_own
     (copy,) = paths.data.glob("left-cluster-*")
     assert (copy / "file-storage-paths").exists() is not is_own
-    assert existing(paths, Lifetime.CLUSTER) == []
+    assert not existing(paths, Lifetime.CLUSTER)
 
 
 def test_daemons_end_before_their_files_go(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
