@@ -17,8 +17,9 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it publishes no types
 
+from ganeti.vcluster import layout
 from tests.support.fast_files import DISK, fast_directory
-from tests.support.fork_server import fork_server
+from tests.support.fork_server import Forks, fork_server
 from tests.support.patience import patience
 from tests.support.strict_loop import StrictLoop
 from tests.support.user_ids import claimed_user_ids
@@ -109,21 +110,23 @@ def pytest_timeout_set_timer(settings: Any) -> Generator[None, object, object]:
 
 
 @pytest.fixture(scope="session")
-def fork_server_variables() -> Iterator[dict[str, str]]:
-    with fork_server() as variables:
-        yield variables
+def forks() -> Iterator[Forks]:
+    with fork_server() as found:
+        yield found
 
 
 @pytest.fixture(scope="module", autouse=True)
-def daemons_start_by_forks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where daemons are real, their starts share one import of all their code, but for who measures one."""
+def programs_start_by_forks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where daemons are real, all starts share one import of all their code, but for who measures one."""
     is_real = request.node.nodeid.startswith((*REAL, "tests/benchmarks/"))
     if not is_real or request.node.get_closest_marker("whole_starts"):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in request.getfixturevalue("fork_server_variables").items():
+        found: Forks = request.getfixturevalue("forks")
+        for name, value in found.variables.items():
             patch.setenv(name, value)
+        patch.setattr(layout, "PROGRAMS", found.programs)
         yield
 
 

@@ -1,7 +1,7 @@
-"""The daemons of test clusters start by a fork: importing takes most of a start, and a run starts thousands.
+"""The programs of test clusters start by a fork: importing takes most of a start, and a run starts thousands.
 
-Each test process has one server, named in the environment, which clusters hand on to what they start. A daemon
-is started as ever; its Python reads `quick_start/sitecustomize.py`, which sends words, directory, environment
+Each test process has one server, named in the environment, which clusters hand on to what they start. A daemon is
+started as ever, a command from a directory with the same scripts, but without `-S`; its Python reads `quick_start/sitecustomize.py`, which sends words, directory, environment
 and standard files to the server. The server has imported everything: it forks, and the child is the program, with its
 own session, process id, words and environment (also in /proc). The process that was started waits, hands signals on,
 and ends with the child; if it is killed, so is the child. What has a terminal or a tracer, runs as another user, with other limits,
@@ -17,6 +17,7 @@ import io
 import marshal
 import os
 import pkgutil
+import runpy
 import selectors
 import signal
 import socket
@@ -34,8 +35,10 @@ import msgspec
 
 import ganeti
 from ganeti.bootstrap.daemons import MODULES
+from ganeti.vcluster import layout
 
 VARIABLE = "PYTHON_FORK_SERVER"
+BIN = Path(sys.executable).parent
 QUICK_START = Path(__file__).parent / "quick_start"
 ROOM = 16384
 """Bytes for the words and the environment of a child, each."""
@@ -58,11 +61,22 @@ CLONE_NEWNET = 0x40000000
 Asked = tuple[list[str], str, dict[str, str], int]
 
 
+@dataclass(frozen=True)
+class Forks:
+    """By what others find a server."""
+
+    variables: dict[str, str]
+    """The environment of what is started."""
+    programs: str
+    """The search path of nodes for commands (`ganeti.vcluster.layout.PROGRAMS`)."""
+
+
 @contextlib.contextmanager
-def fork_server() -> Iterator[dict[str, str]]:
-    """Run a server; the variables by which what is started finds it. It ends with this process."""
+def fork_server() -> Iterator[Forks]:
+    """Run a server. It ends with this process."""
     with tempfile.TemporaryDirectory(prefix="gnt-fork-") as name:
         door = f"{name}/door"
+        _copy_commands(_commands_beside(door))
         with subprocess.Popen(
             [sys.executable, "-m", __name__, door, "x" * ROOM],
             stdin=subprocess.PIPE,
@@ -76,9 +90,28 @@ def fork_server() -> Iterator[dict[str, str]]:
             assert server.stdout.read(1) == b"+", "the fork server does not start"
             imports = filter(None, [str(QUICK_START), os.environ.get("PYTHONPATH", "")])
             try:
-                yield {VARIABLE: door, "PYTHONPATH": os.pathsep.join(imports)}
+                variables = {VARIABLE: door, "PYTHONPATH": os.pathsep.join(imports)}
+                yield Forks(variables, _search_path(door))
             finally:
                 server.stdin.close()  # its end
+
+
+def _commands_beside(door: str) -> Path:
+    return Path(door).parent / "bin"
+
+
+def _search_path(door: str) -> str:
+    return f"{_commands_beside(door)}:{BIN}"
+
+
+def _copy_commands(directory: Path) -> None:
+    """Write the commands with Python's site, which imports `sitecustomize`; theirs start without it."""
+    directory.mkdir()
+    for program in (*BIN.glob("gnt-*"), *BIN.glob("ganeti-*")):
+        _options, _, code = program.read_text().partition("\n")
+        copy = directory / program.name
+        copy.write_text(f"#!{sys.executable}\n{code}")
+        copy.chmod(0o755)
 
 
 @dataclass
@@ -94,6 +127,7 @@ class Server:
     """Forks for whoever asks at `door`; until its standard input ends."""
 
     def __init__(self, door: str) -> None:
+        self._commands = _commands_beside(door)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(door)
         self._listener.listen(64)
@@ -117,7 +151,7 @@ class Server:
         data, standard_files, _, _ = socket.recv_fds(asking, 1 << 20, 3)
         pid = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         asked: Asked | None = marshal.loads(data) if data else None  # noqa: S302  # from our own test
-        if asked is None or not (_is_known(asked) and _is_like_this_one(pid)):
+        if asked is None or not (self._is_known(asked) and _is_like_this_one(pid)):
             asking.close()
         elif child := os.fork():
             known = Child(child, os.pidfd_open(child), asking)
@@ -131,6 +165,17 @@ class Server:
         for one in standard_files:
             os.close(one)
         return None
+
+    def _is_known(self, asked: Asked) -> bool:
+        """Whether it is one of our programs, in an environment that finds the same modules."""
+        words, _, environment, _ = asked
+        is_ours = words[1] == "-m" and words[2] in MODULES.values()
+        is_ours |= Path(words[1]).parent == self._commands
+        ours = {key: value for key, value in os.environ.items() if _matters(key)}
+        theirs = {key: value for key, value in environment.items() if _matters(key)}
+        source = str(Path(ganeti.__file__).parents[1])
+        known = {source, str(QUICK_START), *_imports(os.environ)}
+        return is_ours and ours == theirs and _imports(environment) <= known
 
     def _become(self, asked: Asked, standard_files: list[int], pid: int) -> None:
         """In the child: nothing of the server's is left but what it has imported."""
@@ -161,25 +206,6 @@ class Server:
         self._events.unregister(child.waiting)
         os.close(child.pidfd)
         child.waiting.close()
-
-
-def _is_known(asked: Asked) -> bool:
-    """Whether it is one of our programs, in an environment that finds the same modules."""
-    words, _, environment, _ = asked
-    is_ours = words[1] == "-m" and words[2] in MODULES.values()
-    ours = {key: value for key, value in os.environ.items() if _matters(key)}
-    theirs = {key: value for key, value in environment.items() if _matters(key)}
-    source = str(Path(ganeti.__file__).parents[1])
-    return (
-        is_ours
-        and ours == theirs
-        and _imports(environment)
-        <= {
-            source,
-            str(QUICK_START),
-            *_imports(os.environ),
-        }
-    )
 
 
 def _imports(environment: Mapping[str, str]) -> set[str]:
@@ -248,9 +274,13 @@ def _run(words: list[str]) -> int:
     """Run a program as its Python would have; its exit code."""
     _open_standard_files()
     sys.orig_argv = words
-    module = importlib.import_module(words[2])
-    sys.argv = [str(module.__file__), *words[3:]]
-    return int(module.main() or 0)
+    if words[1] == "-m":
+        module = importlib.import_module(words[2])
+        sys.argv = [str(module.__file__), *words[3:]]
+        return int(module.main() or 0)
+    sys.argv = words[1:]
+    runpy.run_path(words[1], run_name="__main__")
+    return 0
 
 
 def _leave(code: int) -> NoReturn:
@@ -278,6 +308,7 @@ def main() -> int:
             msgspec.json.Decoder(one)
     gc.collect()
     gc.freeze()
+    layout.PROGRAMS = _search_path(sys.argv[1])
     server = Server(sys.argv[1])
     os.write(1, b"+")
     asked = server.serve()

@@ -17,6 +17,7 @@ from ganeti.base.node_files import unexplained
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.clients.luxi import LuxiClient
+from ganeti.vcluster import layout
 from ganeti.vcluster.layout import VirtualCluster, VirtualNode, load
 from tests.support.fast_files import DISK
 from tests.support.patience import patience, ran
@@ -243,9 +244,16 @@ def check_written(cluster: VirtualCluster) -> None:
                 ), f"{path} is not in the list of what is written on a node"
 
 
+def vcluster_words(directory: Path) -> list[str]:
+    """`ganeti-vcluster`, from where the nodes have their commands."""
+    program = shutil.which(VCLUSTER.name, path=layout.PROGRAMS)
+    assert program is not None
+    return [program, "--dir", str(directory)]
+
+
 def vcluster(directory: Path, *words: str) -> str:
     """Run `ganeti-vcluster`; what it says."""
-    command = [str(VCLUSTER), "--dir", str(directory), *words]
+    command = [*vcluster_words(directory), *words]
     done = ran(command, limit_s=600, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
     return done.stdout

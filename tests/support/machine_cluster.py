@@ -11,7 +11,7 @@ from ganeti.base.paths import NODED_PORT
 from ganeti.vcluster.layout import VirtualCluster, load
 from ganeti.vcluster.machine_image import build_image
 from ganeti.vcluster.node_machines import NodeMachine, node_machines
-from tests.support.local_cluster import VCLUSTER, LocalCluster, short_directory
+from tests.support.local_cluster import LocalCluster, short_directory, vcluster_words
 from tests.support.patience import ran
 from tests.support.tiny_guest import build_tiny_guest
 
@@ -124,6 +124,6 @@ def machine_cluster(machines: int = 2, hypervisor: str = "fake") -> Iterator[Mac
 
 
 def _vcluster(directory: Path, *words: str) -> None:
-    command = [str(VCLUSTER), "--dir", str(directory), *words]
+    command = [*vcluster_words(directory), *words]
     done = ran(command, stderr=subprocess.STDOUT, limit_s=UP_S)
     assert done.returncode == 0, done.stdout

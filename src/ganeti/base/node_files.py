@@ -9,7 +9,8 @@ of their nodes.
 
 import os
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -36,6 +37,7 @@ LOG_FILES = {
 STORAGE_LIST_MARK = "# Directories below which disks may be kept as files, one a line.\n"
 """The first line of a list of storage directories that this implementation has written."""
 DATABASE_PARTS = ("", "-wal", "-shm", ".lock")
+_WILDCARD = re.compile(r"[*?[]")
 _TEMPORARY = re.compile(r"[.](.+)[.][0-9a-f]{8,16}", re.ASCII)
 """The name of an unfinished file (`base.files.AtomicFile`, `ssconf`)."""
 
@@ -81,9 +83,15 @@ class NodeFile:
 
     def covers(self, name: str) -> bool:
         """Return whether a file in the directory is this one, or the rest of an interrupted write of it."""
-        unfinished = _TEMPORARY.fullmatch(name) if name.startswith(".") else None
-        names = (name, unfinished[1]) if unfinished else (name,)
-        return any(fnmatchcase(one, self.path.name) for one in names)
+        return any(fnmatchcase(one, self.path.name) for one in _possible_names(name))
+
+    def among(self, names: Mapping[str, Collection[str]]) -> list[str]:
+        """Return the names that it covers; each name in its directory stands below all of its possible names."""
+        own = self.path.name
+        if not _WILDCARD.search(own):
+            return sorted(names.get(own, ()))
+        found = (names[one] for one in names if fnmatchcase(one, own))
+        return sorted({one for several in found for one in several})
 
 
 def node_files(paths: Paths) -> tuple[NodeFile, ...]:
@@ -101,16 +109,18 @@ def existing(paths: Paths, lifetime: Lifetime) -> dict[Path, Holders]:
     None is below another of them.
     """
     found: dict[Path, Holders] = {}
-    names: dict[Path, list[str]] = {}
+    names: dict[Path, dict[str, list[str]]] = {}
     for one in node_files(paths):
         directory = one.path.parent
         if one.lifetime is not lifetime or directory in found:
             continue
         if directory not in names:
-            names[directory] = _names(directory)
-        for name in names[directory]:
-            if one.covers(name):
-                found.setdefault(directory / name, one.holders)
+            names[directory] = defaultdict(list)
+            for name in _names(directory):
+                for possible in _possible_names(name):
+                    names[directory][possible].append(name)
+        for name in one.among(names[directory]):
+            found.setdefault(directory / name, one.holders)
     return found
 
 
@@ -138,6 +148,12 @@ def _names(directory: Path) -> list[str]:
         return sorted(os.listdir(directory))  # noqa: PTH208  # names are enough: paths take longer
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _possible_names(name: str) -> tuple[str, ...]:
+    """Return the name of a file, and of the whole one if it is the rest of an interrupted write."""
+    unfinished = _TEMPORARY.fullmatch(name) if name.startswith(".") else None
+    return (name, unfinished[1]) if unfinished else (name,)
 
 
 def _of_state_servers(paths: Paths, secret: Access) -> Iterator[NodeFile]:

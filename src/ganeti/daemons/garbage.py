@@ -10,6 +10,7 @@ sweep waits until the program is idle, when it delays hardly any client.
 """
 
 import asyncio
+import contextlib
 import gc
 import logging
 import time
@@ -40,6 +41,8 @@ class GcPolicy:
         """Processor time that this program has used so far."""
         self._previous: tuple[int, int, int] = gc.get_threshold()
         self._left = 0
+        self._is_wanted = asyncio.Event()
+        """Set when a sweep is wanted at the next idle moment."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -59,16 +62,17 @@ class GcPolicy:
         gc.unfreeze()
         gc.set_threshold(*self._previous)
 
-    def sweep(self) -> None:
+    def sweep_soon(self) -> None:
+        """Let a sweep run at the next idle moment."""
+        self._is_wanted.set()
+
+    def _sweep(self) -> None:
         """Visit every object once: some 0.2 s for half a million objects."""
         begun = time.perf_counter()
-        found = self._sweep()
+        gc.unfreeze()
+        found = self._collect()
         took_ms = (time.perf_counter() - begun) * 1000
         _log.info("of %d objects %d were garbage; %.0f ms", self._left + found, found, took_ms)
-
-    def _sweep(self) -> int:
-        gc.unfreeze()
-        return self._collect()
 
     def _collect(self) -> int:
         found = gc.collect()
@@ -82,10 +86,13 @@ class GcPolicy:
 
     async def _keep(self) -> None:
         while True:
-            await asyncio.sleep(SWEEP_EVERY_S)
-            if gc.get_freeze_count() > self._left * GROWTH:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SWEEP_EVERY_S):
+                    await self._is_wanted.wait()
+            if self._is_wanted.is_set() or gc.get_freeze_count() > self._left * GROWTH:
                 await self._idle()
-                self.sweep()
+                self._is_wanted.clear()
+                self._sweep()
 
     async def _idle(self) -> None:
         """Wait for an idle moment, up to a limit."""

@@ -167,7 +167,7 @@ class Member:
 
     async def _serve_follower(self) -> None:
         await self._answer_with(NotMasterMethods(self._where, self._take_over))
-        self._gc_policy.sweep()  # the previous queue is garbage
+        self._gc_policy.sweep_soon()  # the previous queue is garbage
 
     async def _answer_with(self, dispatcher: Dispatcher) -> None:
         """Disconnect all clients; they reconnect to the new role."""

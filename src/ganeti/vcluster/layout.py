@@ -27,6 +27,8 @@ VOLUMES_MIB = 2048
 """The size of a machine's volume group; the file is sparse."""
 VOLUME_GROUP = "xenvg"
 STATE = "vcluster.json"
+PROGRAMS = str(Path(sys.executable).parent)
+"""Where nodes look for this installation's programs first."""
 UID_LOCKS = Path("/run/ganeti-uid-pool")
 """Lock files of user ids, for the virtual nodes of all clusters on this host."""
 
@@ -52,7 +54,6 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
 
     def environment(self) -> dict[str, str]:
         """Return the environment that binds a command or daemon to this node."""
-        programs = str(Path(sys.executable).parent)
         python = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
         # An environment may contain another checkout: its programs run the code of this one.
         imports = [
@@ -65,7 +66,7 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
             **python,
             **locks,
             "PYTHONPATH": os.pathsep.join(filter(None, imports)),
-            "PATH": f"{programs}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": f"{PROGRAMS}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": os.environ.get("HOME", "/root"),
             "GANETI_ROOTDIR": self.root,
             "GANETI_HOSTNAME": self.name,

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ganeti.daemons.garbage import GROWTH, LONGEST_WAIT_S, SWEEP_EVERY_S, GcPolicy
+from ganeti.daemons.garbage import GROWTH, LONGEST_WAIT_S, LOOK_EVERY_S, SWEEP_EVERY_S, GcPolicy
 from tests.support.apart import apart
 
 
@@ -27,6 +27,11 @@ async def begun(objects: GcPolicy) -> AsyncIterator[GcPolicy]:
     await objects.stop()
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
+
+
+async def swept(objects: GcPolicy) -> None:
+    objects.sweep_soon()
+    await asyncio.sleep(2 * LOOK_EVERY_S)
 
 
 @pytest.mark.requirement("S202")
@@ -56,7 +61,7 @@ async def test_old_garbage_is_found_by_a_sweep() -> None:
         del knot
         gc.collect()
         assert gone() is not None  # set aside
-        objects.sweep()
+        await swept(objects)
         assert gone() is None
 
 
@@ -68,7 +73,7 @@ async def test_a_start_does_not_visit_what_is_frozen() -> None:
     del knot
     async with begun(GcPolicy()) as objects:
         assert gone() is not None
-        objects.sweep()
+        await swept(objects)
         assert gone() is None
 
 
