@@ -121,6 +121,7 @@ class Child:
     pid: int
     pidfd: int
     waiting: socket.socket
+    has_ended: bool = False
 
 
 class Server:
@@ -196,7 +197,10 @@ class Server:
         _show(words, environment)
 
     def _ended(self, child: Child) -> None:
-        """A child has ended, or who waits for it."""
+        """A child has ended, or who waits for it, or both at once."""
+        if child.has_ended:
+            return
+        child.has_ended = True
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])

@@ -1,14 +1,18 @@
 """A program that starts by a fork says the same as one that starts as ever, and ends with the same code."""
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.support.fork_server import BIN, Forks, fork_server
+from tests.support.fork_server import BIN, VARIABLE, Forks, fork_server
+from tests.support.local_cluster import wait_until
 
 ROOT = {"GANETI_ROOTDIR": "/nowhere"}
 NODED = (sys.executable, "-m", "ganeti.daemons.noded")
@@ -46,3 +50,31 @@ def test_a_command_says_and_ends_as_without_a_fork(forked: Forks, word: str, cod
     found = ended((str(copy), word), {**forked.variables, **ROOT})
     assert found == ended((own, word), ROOT)
     assert found[2] == code
+
+
+def test_a_child_may_end_together_with_who_waits_for_it(forked: Forks) -> None:
+    server = process_with(forked.variables[VARIABLE])
+    variables = {**os.environ, **forked.variables, **ROOT}
+    with subprocess.Popen((*NODED, "--help"), env=variables, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.read(1)  # the child runs
+        os.kill(server, signal.SIGSTOP)
+        wait_until(lambda: has_zombie(server), "the child has ended")
+        process.kill()
+        process.wait()
+    os.kill(server, signal.SIGCONT)
+    assert ended((*NODED, "--help"), {**forked.variables, **ROOT})[2] == 0
+    assert process_with(forked.variables[VARIABLE]) == server
+
+
+def process_with(word: str) -> int:
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if os.fsencode(word) in entry.read_bytes().split(b"\0"):
+                return int(entry.parent.name)
+    raise AssertionError(f"no process with {word}")
+
+
+def has_zombie(parent: int) -> bool:
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return any(") Z " in Path(f"/proc/{one}/stat").read_text() for one in children)
