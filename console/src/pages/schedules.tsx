@@ -1,5 +1,5 @@
 /** Schedules of backups: what each saves, when, and what has become of it. */
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import type { Act } from "../actions/actions";
 import { useAnswer, useChanges } from "../api/objects";
 import { may } from "../core/access";
@@ -49,6 +49,12 @@ export function Schedules() {
   const isOpen = may(session, "get_backup-schedules");
   const answer = useAnswer<Schedule[]>(isOpen ? { method: "GET", path: PATH, query: { bulk: 1 } } : null, version);
   const schedules = useMemo(() => answer.value && sortedSchedules(answer.value), [answer.value]);
+  // The master writes down how a run has ended after its job, and no event tells that.
+  const isRunning = schedules?.some((one) => one.running > 0) ?? false;
+  useEffect(() => {
+    const timer = isRunning ? setTimeout(answer.again, AGAIN_MS) : undefined;
+    return () => clearTimeout(timer);
+  }, [answer.value, answer.problem]);
   if (!isOpen) return null;
   return (
     <>
