@@ -1,11 +1,12 @@
 """The programs of test clusters start by a fork: importing takes most of a start, and a run starts thousands.
 
 Each test process has one server, named in the environment, which clusters hand on to what they start. A daemon is
-started as ever, a command from a directory with the same scripts, but without `-S`; its Python reads `quick_start/sitecustomize.py`, which sends words, directory, environment
-and standard files to the server. The server has imported everything: it forks, and the child is the program, with its
-own session, process id, words and environment (also in /proc). The process that was started waits, hands signals on,
-and ends with the child; if it is killed, so is the child. What has a terminal or a tracer, runs as another user, with other limits,
-another Python or in another namespace than the server (but that of the network, which the child enters) starts as usual.
+started as ever, a command from a directory with the same scripts, but without `-S`; its Python reads
+`quick_start/sitecustomize.py`, which sends words, directory, environment and standard files to the server. The server
+has imported everything: it forks, and the child is the program, with its own session, process id, words and environment
+(also in /proc). The process that was started waits, hands signals on, and ends with the child; if it is killed, so is
+the child. What has a terminal or a tracer, runs as another user, with other limits, another Python or in another
+namespace than the server (but that of the network, which the child enters) starts as usual.
 """
 
 import atexit
@@ -116,7 +117,7 @@ def _copy_commands(directory: Path) -> None:
 
 @dataclass
 class Child:
-    """A forked daemon, and the connection of the process that waits for it."""
+    """A forked program, and the connection of the process that waits for it."""
 
     pid: int
     pidfd: int

@@ -1,5 +1,5 @@
 /** Schedules of backups: what each saves, when, and what has become of it. */
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Act } from "../actions/actions";
 import { useAnswer, useChanges } from "../api/objects";
 import { may } from "../core/access";
@@ -16,6 +16,7 @@ import type { Form } from "../ui/form";
 import { Loading } from "../ui/listpage";
 
 const AGAIN_MS = 2000;
+const RUNNING_MS = 10_000;
 const SHOWN = 50;
 const PATH = "/2/backup-schedules";
 const FIRST = ["calendar", "time_zone", "all_instances", "instances", "instance_tags", "groups", "keep_daily", "keep_weekly", "drill", "node"];
@@ -46,13 +47,14 @@ const remove: Act = {
 export function Schedules() {
   const session = useStore((state) => state.session);
   const version = useChanges(AGAIN_MS, (state) => state.backups);
+  const [looks, setLooks] = useState(0);
   const isOpen = may(session, "get_backup-schedules");
-  const answer = useAnswer<Schedule[]>(isOpen ? { method: "GET", path: PATH, query: { bulk: 1 } } : null, version);
+  const answer = useAnswer<Schedule[]>(isOpen ? { method: "GET", path: PATH, query: { bulk: 1 } } : null, version + looks);
   const schedules = useMemo(() => answer.value && sortedSchedules(answer.value), [answer.value]);
-  // The master writes down how a run has ended after its job, and no event tells that.
+  // The master records how a run has ended after the event of its job, and sends none for the record.
   const isRunning = schedules?.some((one) => one.running > 0) ?? false;
   useEffect(() => {
-    const timer = isRunning ? setTimeout(answer.again, AGAIN_MS) : undefined;
+    const timer = isRunning ? setTimeout(() => setLooks((before) => before + 1), RUNNING_MS) : undefined;
     return () => clearTimeout(timer);
   }, [answer.value, answer.problem]);
   if (!isOpen) return null;

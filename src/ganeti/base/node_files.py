@@ -86,7 +86,7 @@ class NodeFile:
         return any(fnmatchcase(one, self.path.name) for one in _possible_names(name))
 
     def among(self, names: Mapping[str, Collection[str]]) -> list[str]:
-        """Return the names that it covers; each name in its directory stands below all of its possible names."""
+        """Return the names that it covers; `names` has those in its directory (`_by_possible_name`)."""
         own = self.path.name
         if not _WILDCARD.search(own):
             return sorted(names.get(own, ()))
@@ -115,10 +115,7 @@ def existing(paths: Paths, lifetime: Lifetime) -> dict[Path, Holders]:
         if one.lifetime is not lifetime or directory in found:
             continue
         if directory not in names:
-            names[directory] = defaultdict(list)
-            for name in _names(directory):
-                for possible in _possible_names(name):
-                    names[directory][possible].append(name)
+            names[directory] = _by_possible_name(directory)
         for name in one.among(names[directory]):
             found.setdefault(directory / name, one.holders)
     return found
@@ -148,6 +145,15 @@ def _names(directory: Path) -> list[str]:
         return sorted(os.listdir(directory))  # noqa: PTH208  # names are enough: paths take longer
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _by_possible_name(directory: Path) -> dict[str, list[str]]:
+    """Return the names in a directory by the names that the files may have once they are whole."""
+    found = defaultdict[str, list[str]](list)
+    for name in _names(directory):
+        for possible in _possible_names(name):
+            found[possible].append(name)
+    return found
 
 
 def _possible_names(name: str) -> tuple[str, ...]:
