@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from ganeti.bootstrap.daemons import MASTERD
-from ganeti.store.register import RegisterFile
-from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.local_cluster import LocalCluster, all_in_sync_set, local_cluster, wait_until
 from tests.support.masters import lose_state
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -61,13 +60,7 @@ def test_a_lost_state_is_restored_and_the_other_nodes_accept_it(cluster: LocalCl
     assert last_job(cluster) > used + 100_000
     for number in (2, 3):
         cluster.start(MASTERD, number)
-
-    def follow() -> bool:
-        register = RegisterFile(cluster.node(1).paths.register).read()
-        accepted = register.accepted if register else None
-        return accepted is not None and len(accepted.sync_set) == 3
-
-    wait_until(follow, "all follow the restored master", 60)
+    all_in_sync_set(cluster, 3)
     done = cluster.run("gnt-cluster", "master-failover", node=2, timeout_s=95)
     assert done.status == 0, done.out + done.err
     tags = cluster.run("gnt-cluster", "list-tags", node=2)

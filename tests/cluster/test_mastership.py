@@ -11,13 +11,12 @@ import pytest
 
 from ganeti.bootstrap.daemons import MASTERD, NODED
 from ganeti.clients.luxi import LuxiClient
-from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.local_cluster import LocalCluster, all_in_sync_set, local_cluster, wait_until
 from tests.support.masters import (
     DELAY,
     NOT_MASTER,
     FrozenMaster,
     Load,
-    all_in_sync_set,
     fail_over,
     is_follower,
     job_ids,
@@ -169,7 +168,6 @@ def test_a_master_that_lost_its_state_gets_it_back_from_another(cluster: LocalCl
 @pytest.mark.requirement("F3", "G19")
 def test_of_two_nodes_the_other_one_needs_force() -> None:
     with local_cluster(nodes=2) as cluster:
-        all_in_sync_set(cluster, 2)
         cluster.ok("gnt-debug", "delay", "0")
         for name in (MASTERD, NODED):
             cluster.kill(name, 1)

@@ -12,12 +12,11 @@ import pytest
 from ganeti.bootstrap.daemons import MASTERD, NODED
 from ganeti.clients.luxi import LuxiClient
 from ganeti.store.stored_tail import read_stored_tail
-from tests.support.local_cluster import LocalCluster, wait_until
+from tests.support.local_cluster import LocalCluster, all_in_sync_set, wait_until
 from tests.support.masters import (
     DELAY,
     NOT_MASTER,
     Load,
-    all_in_sync_set,
     fail_over,
     have_one_history,
     job_ids,

@@ -13,7 +13,7 @@ import pytest
 
 from ganeti.clients.luxi import LuxiClient
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
-from tests.support.masters import DELAY, all_in_sync_set, fail_over
+from tests.support.masters import DELAY, fail_over
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "integrations.md").read_text()
@@ -73,7 +73,6 @@ def receiver() -> Iterator[Receiver]:
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
     with local_cluster(nodes=2) as one:
-        all_in_sync_set(one, 2)
         yield one
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from ganeti.bootstrap.daemons import MASTERD, NODED
 from ganeti.clients.luxi import LuxiClient
-from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
-from tests.support.masters import DELAY, all_in_sync_set, fail_over, is_follower, job_ids
+from tests.support.local_cluster import LocalCluster, all_in_sync_set, local_cluster, wait_until
+from tests.support.masters import DELAY, fail_over, is_follower, job_ids
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 

@@ -17,6 +17,7 @@ from ganeti.base.node_files import unexplained
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.clients.luxi import LuxiClient
+from ganeti.store.register import RegisterFile
 from ganeti.vcluster import layout
 from ganeti.vcluster.layout import VirtualCluster, VirtualNode, load
 from tests.support.fast_files import DISK
@@ -206,7 +207,10 @@ def short_directory() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def local_cluster(*options: str, nodes: int = 3) -> Iterator[LocalCluster]:
-    """A new cluster, by default with the fake hypervisor; nothing of it is left afterwards."""
+    """A new cluster, by default with the fake hypervisor; nothing of it is left afterwards.
+
+    All candidates hold the state: in the first moments a loss of the master is one of the state, too.
+    """
     with short_directory() as parent:
         directory = parent / "c"
         try:
@@ -214,6 +218,8 @@ def local_cluster(*options: str, nodes: int = 3) -> Iterator[LocalCluster]:
             made = load(directory)
             assert made is not None
             cluster = LocalCluster(made)
+            if made.master.paths.state.exists():
+                all_in_sync_set(cluster, _count_of_candidates(cluster))
             yield cluster
             cluster.check_roles()
             check_written(made)
@@ -225,6 +231,22 @@ def local_cluster(*options: str, nodes: int = 3) -> Iterator[LocalCluster]:
                     directory
                 ):  # only if `down` has failed, and the test with it
                     os.kill(pid, signal.SIGKILL)
+
+
+def _count_of_candidates(cluster: LocalCluster) -> int:
+    with cluster.luxi() as client:
+        return sum(row[0] for row in client.call("QueryNodes", [], ["master_candidate"], False))
+
+
+def all_in_sync_set(cluster: LocalCluster, count: int, node: int = 1) -> None:
+    """Wait until the last registered sync set has as many members as that."""
+
+    def is_so() -> bool:
+        register = RegisterFile(cluster.node(node).paths.register).read()
+        accepted = register.accepted if register else None
+        return accepted is not None and len(accepted.sync_set) == count
+
+    wait_until(is_so, f"{count} members in the sync set", 60)
 
 
 def check_written(cluster: VirtualCluster) -> None:

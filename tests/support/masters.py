@@ -12,7 +12,6 @@ from ganeti.base.errors import GanetiError, NotMaster
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import RAPI
 from ganeti.clients.luxi import LuxiClient
-from ganeti.store.register import RegisterFile
 from ganeti.store.stored_tail import read_stored_tail
 from tests.support.etcd_servers import require_etcd
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
@@ -26,17 +25,6 @@ FAILOVER_S = 15.0
 """When another node is the master, where the state is in etcd (G19)."""
 BUSY_S = 45.0
 """How much later things may be on a machine whose processors have other work too."""
-
-
-def all_in_sync_set(cluster: LocalCluster, count: int, node: int = 1) -> None:
-    """Wait until the last registered sync set has as many members as that."""
-
-    def is_so() -> bool:
-        register = RegisterFile(cluster.node(node).paths.register).read()
-        accepted = register.accepted if register else None
-        return accepted is not None and len(accepted.sync_set) == count
-
-    wait_until(is_so, f"{count} members in the sync set", 60)
 
 
 def job_ids(paths: Paths) -> set[int]:
@@ -248,7 +236,6 @@ class Load:
 def rest_cluster(users: str) -> Iterator[LocalCluster]:
     """Three candidates that serve REST for these lines of a users file, whichever is the master."""
     with local_cluster("--rapi") as made:
-        all_in_sync_set(made, 3)
         for number in (1, 2, 3):
             path = made.node(number).paths.rapi_users
             path.write_text(users)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from ganeti.bootstrap.daemons import MASTERD
 from ganeti.vcluster.network import host_end
 from tests.support.local_cluster import LocalCluster, local_cluster
-from tests.support.masters import all_in_sync_set
 
 
 def cable(cluster: LocalCluster, node: int, state: str) -> None:
@@ -48,5 +47,4 @@ def stopped(*pids: int) -> Iterator[None]:
 def cluster_with_cables(nodes: int = 3) -> Iterator[LocalCluster]:
     """A cluster in network namespaces (root), all of its nodes candidates of one sync set."""
     with local_cluster("--netns", nodes=nodes) as made:
-        all_in_sync_set(made, min(nodes, 3))
         yield made
