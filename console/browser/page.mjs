@@ -16,6 +16,7 @@ const WAIT_MS = 60_000 * Number(process.env.CONSOLE_PATIENCE ?? 1);
 /** Chromium cancels all requests when an interface of the host comes or goes, as in tests with network namespaces. */
 const NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED";
 const RELOAD_MS = 300;
+const SHOWN_CHARACTERS = 1500;
 const SIGN_INS = 5;
 
 export function check(condition, text) {
@@ -38,8 +39,12 @@ export async function scenario(run, { expected = /$^/, ...options } = {}) {
   } catch (error) {
     console.error(String(error?.stack ?? error));
     for (const one of problems) console.error(one);
-    const [page] = browser.contexts()[0]?.pages() ?? [];
-    if (page && folder) await page.screenshot({ path: `${folder}/failed.png` }).catch(() => undefined);
+    const pages = browser.contexts()[0]?.pages() ?? [];
+    for (const page of pages) {
+      const text = await page.innerText("main", { timeout: 1000 }).catch(() => "no main part");
+      console.error(`${page.url()} showed: ${text.slice(0, SHOWN_CHARACTERS)}`);
+    }
+    if (pages[0] && folder) await pages[0].screenshot({ path: `${folder}/failed.png` }).catch(() => undefined);
     process.exitCode = 1;
   } finally {
     await browser.close();

@@ -24,6 +24,15 @@ describe("requests", () => {
     expect(fetched).toHaveBeenCalledTimes(3);
   });
 
+  it("that only read are sent again after a change while their answer came", async () => {
+    const cut = () => Promise.resolve({ text: changed } as unknown as Response);
+    fetched.mockImplementationOnce(cut).mockImplementation(answer);
+    const found = send({ method: "GET", path: "/2/session" });
+    await vi.runAllTimersAsync();
+    expect(await found).toEqual({ name: "admin" });
+    expect(fetched).toHaveBeenCalledTimes(2);
+  });
+
   it("end with the reason if the server stays away", async () => {
     fetched.mockImplementation(changed);
     const found = send({ method: "GET", path: "/2/session" }).catch((error: unknown) => error);

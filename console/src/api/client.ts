@@ -4,6 +4,9 @@ import { store } from "../core/store";
 /** Waits before a request that only reads is sent again. */
 const READ_AGAIN_MS = [200, 1000];
 
+/** The status of a request that the server did not answer. */
+export const NO_ANSWER = 0;
+
 /** A refusal of the server: what is wrong, and what to do about it. */
 export class Refused extends Error {
   constructor(
@@ -39,27 +42,27 @@ export async function send<T>(request: Request, isQuiet = false): Promise<T> {
   if (request.body !== undefined) headers["Content-Type"] = "application/json";
   if (request.bytes) Object.assign(headers, { "Content-Type": "application/octet-stream", "Content-Range": request.bytes.range });
   if (isQuiet) headers["X-Background"] = "1";
-  const response = await fetched(address(request), {
+  const { response, text } = await fetched(address(request), {
     method: request.method, headers, credentials: "same-origin",
     ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
     ...(request.bytes ? { body: request.bytes.data } : {}), ...(request.signal ? { signal: request.signal } : {}),
   });
   if (response.status === 401 && session) store.dispatch({ type: "signed-out" });
-  const text = await response.text();
   const answer: unknown = text ? decoded(text) : null;
   if (!response.ok) throw new Refused(response.status, reasonOf(answer, response));
   return answer as T;
 }
 
 /** A browser cancels its requests when the host changes its network: what only reads is sent again. */
-async function fetched(url: string, options: RequestInit): Promise<Response> {
+async function fetched(url: string, options: RequestInit): Promise<{ response: Response; text: string }> {
   const waits = options.method === "GET" ? READ_AGAIN_MS : [];
   for (let turn = 0; ; turn += 1) {
     try {
-      return await fetch(url, options);
+      const response = await fetch(url, options);
+      return { response, text: await response.text() };
     } catch {
       const wait = waits[turn];
-      if (wait === undefined) throw new Refused(0, "The server does not answer. The page tries again by itself when it is back.");
+      if (wait === undefined) throw new Refused(NO_ANSWER, "The server does not answer. The page tries again by itself when it is back.");
       await new Promise((done) => setTimeout(done, wait));
     }
   }

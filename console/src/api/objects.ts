@@ -2,7 +2,7 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import type { State } from "../core/state";
 import { useStore } from "../core/store";
-import { address, reason, Refused, send } from "./client";
+import { address, NO_ANSWER, reason, Refused, send } from "./client";
 import type { Request } from "./client";
 
 export interface Answered<T> {
@@ -13,6 +13,7 @@ export interface Answered<T> {
 }
 
 const AGAIN_MS = 1000;
+const NO_ANSWER_MS = 5000;
 
 /** Return a number that changes after events, or after those that change what `select` returns, at most once in `ms`:
  * for answers that have no events of their own. */
@@ -30,9 +31,11 @@ export function useChanges(ms = AGAIN_MS, select: (state: State) => unknown = (s
   return count;
 }
 
-/** Return the answer of a request (null: none). A new `version` requests it again, and shows the old one meanwhile. */
+/** Return the answer of a request (null: none). A new `version` requests it again, and shows the old one meanwhile.
+ * A server that does not answer is asked again, because no event may follow that changes the version. */
 export function useAnswer<T>(request: Request | null, version: unknown = 0): Answered<T> {
-  const [count, setCount] = useState(0);
+  const [turn, setTurn] = useState({ isQuiet: false });
+  const last = useRef(turn);
   const [found, setFound] = useState<{ of: string; value: T | null; problem: string | null; isGone: boolean }>({
     of: "", value: null, problem: null, isGone: false,
   });
@@ -40,17 +43,21 @@ export function useAnswer<T>(request: Request | null, version: unknown = 0): Ans
   useEffect(() => {
     if (!request) return undefined;
     let isOver = false;
-    send<T>(request, count === 0 && version !== 0).then(
+    let timer = 0;
+    const isQuiet = turn === last.current ? version !== 0 : turn.isQuiet;
+    last.current = turn;
+    send<T>(request, isQuiet).then(
       (value) => { if (!isOver) setFound({ of, value, problem: null, isGone: false }); },
       (error: unknown) => {
         if (isOver) return;
-        const isGone = error instanceof Refused && error.status === 404;
-        setFound((before) => ({ of, value: before.of === of ? before.value : null, problem: reason(error), isGone }));
+        const status = error instanceof Refused ? error.status : null;
+        if (status === NO_ANSWER) timer = window.setTimeout(() => setTurn({ isQuiet: true }), NO_ANSWER_MS);
+        setFound((before) => ({ of, value: before.of === of ? before.value : null, problem: reason(error), isGone: status === 404 }));
       },
     );
-    return () => { isOver = true; };
-  }, [of, version, count]);
-  const again = useCallback(() => setCount((before) => before + 1), []);
+    return () => { isOver = true; clearTimeout(timer); };
+  }, [of, version, turn]);
+  const again = useCallback(() => setTurn({ isQuiet: false }), []);
   const current = found.of === of ? found : { value: null, problem: null, isGone: false };
   return { value: current.value, problem: current.problem, isGone: current.isGone, again };
 }
