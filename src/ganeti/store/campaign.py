@@ -114,7 +114,7 @@ async def run_campaign(mine: Candidate, kind: CampaignKind, last: Accepted | Non
         raise NotMaster(refusal.reason)
     mine.highest.check(epoch)
     await log.keep_epoch(epoch)
-    ceiling = election.greatest_ceiling(ballot, await log.stored_ceiling())
+    ceiling = election.greatest_ceiling(ballot, epoch, await log.stored_ceiling())
     first = election.first_registration(electing, epoch, accepted, tails, ceiling)
     registered_at = asyncio.get_running_loop().time()
     is_elected = await _register(mine, electing, first, _answered(ballot))

@@ -523,15 +523,17 @@ def judge_accepts(
     return None if is_majority(granted, voters) else _no_majority(ballot, granted, voters)
 
 
-def greatest_ceiling(ballot: Ballot, stored: int = 0) -> int:
-    """Return the ceiling above which all job ids of a new master lie (R12).
+def greatest_ceiling(ballot: Ballot, epoch: int, stored: int = 0) -> int:
+    """Return the ceiling above which all job ids of a new master in `epoch` lie (R12).
 
     It is the greatest of the registered ceilings, the stored one, and the ids of jobs. A node far
-    beyond the majority is ignored, as with epochs: no master has given out such ids.
+    beyond the majority is ignored, as with epochs: no master has given out such ids. So is one that has
+    promised a greater epoch: a master by force there gives out the ids behind its own ceiling.
     """
     known = {
         node: max(found.register.job_id_ceiling, found.voter.last_job_id)
         for node, found in _votes(ballot).items()
+        if found.register.promised.epoch <= epoch
     }
     reference = max(usual_epoch(known.values()), stored)
     out = outliers(known, reference, bound=CEILING_BOUND)

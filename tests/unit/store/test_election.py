@@ -94,7 +94,19 @@ def test_job_ids_begin_above_every_job_that_a_voter_has() -> None:
         B: Vote(True, register(3), voter=Voter(last_job_id=1234)),
         C: NoVote("down"),
     }
-    assert election.greatest_ceiling(ballot) == 1234
+    assert election.greatest_ceiling(ballot, 3) == 1234
+
+
+@pytest.mark.requirement("G8")
+def test_job_ids_are_not_those_behind_the_ceiling_of_a_later_master_by_force() -> None:
+    # It answers that it has promised a greater epoch, and goes on giving out ids meanwhile.
+    ballot: dict[NodeUuid, Vote | NoVote] = {
+        A: Vote(True, register(3, accepted(2, A, ceiling=1000))),
+        B: Vote(True, register(3, accepted(2, A, ceiling=1000))),
+        C: Vote(False, register(900, accepted(900, C, ceiling=5000)), "it has promised epoch 900"),
+    }
+    assert election.greatest_ceiling(ballot, 3) == 1000
+    assert election.greatest_ceiling(ballot, 901) == 5000
 
 
 @pytest.mark.requirement("G8", "A26")
@@ -104,7 +116,7 @@ def test_job_ids_do_not_follow_a_lone_node_to_their_end() -> None:
         B: Vote(True, register(3)),
         C: Vote(True, register(3), voter=Voter(last_job_id=2**62)),
     }
-    assert election.greatest_ceiling(ballot, 900) == 1000
+    assert election.greatest_ceiling(ballot, 3, 900) == 1000
 
 
 @pytest.mark.requirement("A26", "G4")

@@ -334,7 +334,7 @@ class Member:
         if not self._meets(epoch, self.uuid) and rules.force_takes_an_epoch:
             return Refusal("a greater epoch")
         self.own_epoch = max(self.own_epoch, epoch)
-        ceiling = election.greatest_ceiling(ballot, self.last_id)
+        ceiling = election.greatest_ceiling(ballot, epoch, self.last_id)
         first = rules.first_registration(electing, epoch, accepted, tails, ceiling)
         register, registered_at = AcceptRequest(CLUSTER, first), world.now
         if rules.registers_before_writing:
