@@ -27,11 +27,13 @@ async def throughput(socket: Path, count: int) -> float:
         answers = await client.call("SubmitManyJobs", [[DELAY]] * count)
         ids = [answer[1] for answer in answers]
         assert all(answer[0] for answer in answers)
-        for job_id in reversed(ids):
-            await wait(client, job_id)
+        await wait(client, ids[-1])
+        statuses: list[str] = []
+        while statuses.count("success") < count:  # jobs end almost in their order
+            rows = await client.call("QueryJobs", ids, ["status"])
+            statuses = [row[0] for row in rows]
+            assert not {"error", "canceled"} & set(statuses)
         took = time.perf_counter() - begun
-        rows = await client.call("QueryJobs", ids, ["status"])
-    assert [row[0] for row in rows] == ["success"] * count
     return count / took
 
 

@@ -46,6 +46,8 @@ _PUT_ROW = (
 
 _Values: TypeAlias = tuple[str | int | bytes, ...]
 Connect = Callable[[Path], sqlite3.Connection]
+Sync = Callable[[int], None]
+"""Syncs the file of a descriptor, like `os.fdatasync`."""
 
 
 _BUSY_MS, _RELIEF_WAIT_MS = 5000, 200
@@ -192,10 +194,15 @@ def _rolled_back(connection: sqlite3.Connection) -> bool:
 class Database:
     """The writing side; one object, one thread."""
 
-    def __init__(self, path: Path, limits: Limits, connect: Connect = connect) -> None:
+    def __init__(
+        self, path: Path, limits: Limits, connect: Connect = connect, sync: Sync = os.fdatasync
+    ) -> None:
         self._path = path
         self._limits = limits
         self._connect = connect
+        self._sync = sync
+        self._ahead_log: int | None = None
+        """Descriptor of SQLite's write-ahead log, which exists as long as a connection does."""
         self._connection: sqlite3.Connection | None = None
         self._incoming: sqlite3.Connection | None = None
         """The connection with the transaction of a snapshot that is being written."""
@@ -218,10 +225,11 @@ class Database:
             self._check_content(connection, cluster_uuid, node_uuid)
             self.history = read_history(connection)
             self.epoch = int(_get_meta(connection, "epoch", b"0"))
+            self._take_over_syncing(connection)
             self._log_entries, self._log_bytes = connection.execute(
                 "SELECT count(*), coalesce(sum(length(content)), 0) FROM log"
             ).fetchone()
-        except (sqlite3.Error, CannotWriteNow, DiskBroken) as error:
+        except (sqlite3.Error, OSError, CannotWriteNow, DiskBroken) as error:
             self.close()
             raise StoreError(
                 f"cannot open the database {self._path}: {error}; if it is damaged, move it away "
@@ -230,6 +238,24 @@ class Database:
         except StoreError:
             self.close()
             raise
+
+    def _take_over_syncing(self, connection: sqlite3.Connection) -> None:
+        """Let a commit write SQLite's log, and `sync` sync it.
+
+        The first sync is for what a process has written that was killed before it could sync.
+        """
+        connection.execute("PRAGMA synchronous = NORMAL")
+        path = self._path.with_name(f"{self._path.name}-wal")
+        self._ahead_log = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self.sync()
+
+    def sync(self) -> None:
+        """Sync what `apply` has written; DiskBroken."""
+        assert self._ahead_log is not None  # noqa: S101 - open
+        try:
+            self._sync(self._ahead_log)
+        except OSError as error:
+            raise DiskBroken(str(error), perhaps_written=True) from error
 
     def _check_content(
         self, connection: sqlite3.Connection, cluster_uuid: str, node_uuid: NodeUuid
@@ -253,7 +279,7 @@ class Database:
                 raise StoreError(f"{self._path} has {name} {found} instead of {wanted}")
 
     def apply(self, batch: Sequence[tuple[int, Transaction]]) -> list[EncodedEntry]:
-        """Write transactions, each with its epoch, with one sync; CannotWriteNow or DiskBroken.
+        """Write transactions, each with its epoch; CannotWriteNow or DiskBroken. `sync` makes them durable.
 
         Raises Refused, and writes nothing, if the serials of an epoch run out.
         """
@@ -278,6 +304,7 @@ class Database:
                 )
             history = History(entry.position, digest)
         self._write(entries, [decode_transaction(entry.content) for entry in entries])
+        self.sync()
 
     def _write(self, entries: Sequence[EncodedEntry], txns: Sequence[Transaction]) -> None:
         with_relief(self._open_connection(), lambda: self._write_once(entries, txns))
@@ -285,7 +312,7 @@ class Database:
     def _write_once(self, entries: Sequence[EncodedEntry], txns: Sequence[Transaction]) -> None:
         added = sum(len(entry.content) for entry in entries)
         last = History(entries[-1].position, entries[-1].digest)
-        with self._transaction() as connection:
+        with self._transaction(is_synced=False) as connection:
             _insert(connection, _PUT_LOG, [_logged(entry) for entry in entries])
             _apply_operations(connection, txns)
             dropped, dropped_bytes = self._trim_log(connection, len(entries), added)
@@ -364,13 +391,15 @@ class Database:
         return self._incoming
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, *, is_synced: bool = True) -> Iterator[sqlite3.Connection]:
         """Run a `transaction`; refused while a snapshot is being written."""
         connection = self._open_connection()
         if self._incoming is not None:
             raise CannotWriteNow("a snapshot of the state is being written")
         with transaction(connection):
             yield connection
+        if is_synced:
+            self.sync()
 
     def take_epoch(self, epoch: int) -> None:
         """Record durably that this store has written in `epoch`; CannotWriteNow or DiskBroken."""
@@ -403,6 +432,9 @@ class Database:
         if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
+        descriptor, self._ahead_log = self._ahead_log, None
+        if descriptor is not None:
+            os.close(descriptor)
 
     def _open_connection(self) -> sqlite3.Connection:
         if self._connection is None:

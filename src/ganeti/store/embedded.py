@@ -75,7 +75,9 @@ class EmbeddedStore(LeasedStore):
     def __init__(self, path: Path, identity: Identity, ports: Ports, options: Options) -> None:
         super().__init__(identity)
         self._ports = ports
-        self._local = LocalLog(path, identity, options, written=self._written, lost=self._lose)
+        self._local = LocalLog(
+            path, identity, options, written=self._written, synced=self._synced, lost=self._lose
+        )
         self._highest = HighestEpoch()
         self._session = FollowerSession(identity.node_uuid, self._local, self._highest)
         self._candidate = Candidate(identity, ports, self._local, self._session, self._highest)
@@ -269,6 +271,10 @@ class EmbeddedStore(LeasedStore):
     def _written(self, entries: list[EncodedEntry]) -> None:
         if self._term is not None:
             self._term.written(entries)
+
+    def _synced(self, entries: list[EncodedEntry]) -> None:
+        if self._term is not None:
+            self._term.synced(entries[-1].position)
 
     async def raise_job_id_ceiling(self, lease: Lease, ceiling: int) -> None:
         self._roles.check_lease(lease)

@@ -1,7 +1,8 @@
 """The loop's side of the writer thread: waiting transactions share the next sync.
 
-While the disk syncs one batch, new transactions collect for the next. A full disk refuses writes
-until a probe succeeds; a broken disk ends the queue permanently.
+A batch is announced once it is written, and again once it is synced. While the disk syncs it, new
+transactions collect for the next. A full disk refuses writes until a probe succeeds; a broken disk ends
+the queue permanently.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 class GroupCommit:
-    """The queue of waiting transactions. `written` and `lost` are called on the loop."""
+    """The queue of waiting transactions. `written`, `synced` and `lost` are called on the loop."""
 
     def __init__(
         self,
@@ -32,12 +33,14 @@ class GroupCommit:
         name: str,
         probe_interval_s: float,
         written: Callable[[list[EncodedEntry]], None],
+        synced: Callable[[list[EncodedEntry]], None],
         lost: Callable[[str], None],
     ) -> None:
         self._database = database
         self._name = name
         self._probe_interval_s = probe_interval_s
         self._on_written = written
+        self._on_synced = synced
         self._on_lost = lost
         self._writer = Worker("store-writer")
         self._waiting = WaitingTransactions(name)
@@ -128,6 +131,8 @@ class GroupCommit:
         outcome: Outcome
         try:
             outcome = self._database.apply([(waiting.epoch, waiting.txn) for waiting in batch])
+            tell(loop, self._on_written, outcome)
+            self._database.sync()
         except (CannotWriteNow, DiskBroken, Refused) as error:
             outcome = error
         except Exception as error:  # noqa: BLE001 - our own faults must not leave callers waiting
@@ -149,7 +154,7 @@ class GroupCommit:
 
     def _acknowledge(self, batch: list[Waiting], entries: list[EncodedEntry]) -> None:
         self.syncs += 1
-        self._on_written(entries)
+        self._on_synced(entries)
         self._waiting.acknowledge(batch, [entry.position for entry in entries])
 
     def _lose(self, error: DiskBroken, batch: list[Waiting]) -> None:

@@ -172,14 +172,18 @@ class LeaderTerm:
         self._tick_at(asyncio.get_running_loop().time())
 
     def written(self, entries: list[EncodedEntry]) -> None:
-        """Record that the master has synced these transactions."""
+        """Send transactions that the master has written: the followers sync them while it does."""
         if self._over is not None:
             return
         for feed in self._feeds.values():
             feed.add(entries)
-        self._sync.written(entries[-1].position)
-        self._sync.ask(asyncio.get_running_loop().time())
-        self._acknowledge()
+        self._sync.sent(entries[-1].position, asyncio.get_running_loop().time())
+
+    def synced(self, position: Position) -> None:
+        """Record that the master itself has synced everything up to a position."""
+        if self._over is None:
+            self._sync.synced(position)
+            self._acknowledge()
 
     async def acknowledged(self, position: Position) -> None:
         """Return when every member of the sync set has synced the transaction.
@@ -195,7 +199,7 @@ class LeaderTerm:
         await done
 
     def acknowledge(self, done: asyncio.Future[Position], position: Position) -> None:
-        """Set `done` to the position when `acknowledged` would return; the transaction is written here."""
+        """Set `done` to the position when `acknowledged` would return; the transaction is synced here."""
         if self._sync.acknowledged >= position:
             self._waking.resolve(done, position)
         elif self._over is None:

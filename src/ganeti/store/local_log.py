@@ -7,6 +7,7 @@ the leader adds transactions, a follower session appends those of a master.
 import asyncio
 import contextlib
 import logging
+import os
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import TypeVar
 from ganeti.base.errors import StoreError
 from ganeti.base.files import exclusive_file
 from ganeti.base.run_to_completion import run_to_completion
-from ganeti.store.database import Connect, Database, DiskBroken, History, Limits, connect
+from ganeti.store.database import Connect, Database, DiskBroken, History, Limits, Sync, connect
 from ganeti.store.database_reader import LogReader, Snapshot
 from ganeti.store.encoding import EncodedEntry, MemberList, decode_ceiling
 from ganeti.store.group_commit import GroupCommit
@@ -49,12 +50,13 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     probe_interval_s: float = 1.0
     connect: Connect = connect
+    sync: Sync = os.fdatasync
     archive: Path | None = None
     """The archive of jobs: archived jobs are not missing when this state is replaced."""
 
 
 class LocalLog:
-    """The database, its group commit and its readers; `written` and `lost` are called on the loop."""
+    """The database, its group commit and its readers; the callbacks are called on the loop."""
 
     def __init__(
         self,
@@ -63,20 +65,22 @@ class LocalLog:
         options: Options,
         *,
         written: Callable[[list[EncodedEntry]], None],
+        synced: Callable[[list[EncodedEntry]], None],
         lost: Callable[[str], None],
     ) -> None:
-        """`written` receives added transactions that are synced.
+        """`written` receives added transactions whose sync begins, and `synced` those whose sync has ended.
 
         `lost` receives the reason why the disk is broken.
         """
         self._path, self._identity, self._options = path, identity, options
-        self._on_written, self._on_lost = written, lost
-        self.database = Database(path, options.limits, options.connect)
+        self._on_synced, self._on_lost = synced, lost
+        self.database = Database(path, options.limits, options.connect, options.sync)
         self.commits = GroupCommit(
             self.database,
             name=f"the state database {path}",
             probe_interval_s=options.probe_interval_s,
-            written=self._written,
+            written=written,
+            synced=self._synced,
             lost=self._lose,
         )
         self._log_reader = LogReader(path, options.connect)
@@ -160,10 +164,9 @@ class LocalLog:
         self.commits.forgive()
         self.epoch = epoch
 
-    def _written(self, entries: list[EncodedEntry]) -> None:
-        """Handle a synced batch."""
+    def _synced(self, entries: list[EncodedEntry]) -> None:
         self.reached(History(entries[-1].position, entries[-1].digest))
-        self._on_written(entries)
+        self._on_synced(entries)
 
     def reached(self, history: History) -> None:
         """Advance the end of the synced history."""

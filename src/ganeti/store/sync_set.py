@@ -5,7 +5,7 @@
            gathering --(a new member falls silent)--> steady, as before
            registering --(a majority of the voters has the new set)--> steady, with the new set
 
-A follower *proves* that it keeps up when it has acknowledged what was written when it was last asked. A
+A follower *proves* that it keeps up when it has acknowledged what was sent when it was last asked. A
 follower is silent when a question has been open for a second. One that was dropped returns after 30 s
 without silence. All times are monotonic seconds given by the caller.
 """
@@ -66,7 +66,8 @@ class SyncSet:
         self._master = master
         self._members = members
         self._change: _Change | None = None
-        self._written = position
+        self._sent = position
+        self._synced = position
         self._acknowledged = position
         self._candidates = members
         self._followers: dict[NodeUuid, _Follower] = {}
@@ -103,9 +104,15 @@ class SyncSet:
         for node in self._followers.keys() - self._candidates - self.must_acknowledge:
             del self._followers[node]
 
-    def written(self, position: Position) -> Position:
+    def sent(self, position: Position, now: float) -> None:
+        """Record that the master has written up to here, and asks every follower for it."""
+        self._sent = max(self._sent, position)
+        self.ask(now)
+
+    def synced(self, position: Position) -> Position:
         """Record that the master itself has synced up to here; return the acknowledged position."""
-        self._written = max(self._written, position)
+        self._sent = max(self._sent, position)
+        self._synced = max(self._synced, position)
         return self._advance()
 
     def acked(self, node: NodeUuid, position: Position, now: float) -> Position:
@@ -117,15 +124,15 @@ class SyncSet:
         if follower.acked >= follower.mark:
             if follower.is_silent(now):
                 follower.steady_since = now
-            follower.asked_at = now if follower.acked < self._written else NOTHING_ASKED
-            follower.mark = self._written
+            follower.asked_at = now if follower.acked < self._sent else NOTHING_ASKED
+            follower.mark = self._sent
         return self._advance()
 
     def ask(self, now: float) -> None:
-        """Record that every follower is asked now for all that was written."""
+        """Record that every follower is asked now for all that was sent."""
         for follower in self._followers.values():
             if follower.asked_at == NOTHING_ASKED:
-                follower.asked_at, follower.mark = now, self._written
+                follower.asked_at, follower.mark = now, self._sent
 
     def silent_at(self) -> float:
         """Return when the next follower falls silent unless it answers; infinity if no question is open."""
@@ -160,7 +167,7 @@ class SyncSet:
         if self._change is None:
             wanted = self._wanted(now)
             if wanted != self._members:
-                self._change = _Change(wanted, self._written)
+                self._change = _Change(wanted, self._sent)
         if self._change is not None and not self._change.is_registering:
             self._pursue(self._change, now)
         if self._change is not None and self._change.is_registering:
@@ -188,8 +195,8 @@ class SyncSet:
             problems.append("the sync set lacks the master")
         if self._change and self._master not in self._change.members:
             problems.append("the new set lacks the master")
-        if self._acknowledged > self._written:
-            problems.append("more is acknowledged than written")
+        if self._acknowledged > self._synced:
+            problems.append("more is acknowledged than the master has synced")
         if self._acknowledged < self._held():
             problems.append("what all have is not acknowledged")
         if missing := self.must_acknowledge - self._followers.keys() - {self._master}:
@@ -238,4 +245,4 @@ class SyncSet:
     def _held(self) -> Position:
         """Return the position that all required nodes have."""
         needed = self.must_acknowledge & self._followers.keys()
-        return min([self._written, *(self._followers[node].acked for node in needed)])
+        return min([self._synced, *(self._followers[node].acked for node in needed)])

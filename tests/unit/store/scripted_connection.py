@@ -1,5 +1,6 @@
-"""A SQLite connection whose statements can be made to wait or to fail."""
+"""A SQLite connection whose statements can be made to wait or to fail, and the sync of its log."""
 
+import os
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,10 +16,10 @@ def sqlite_error(code: int, text: str = "injected") -> sqlite3.OperationalError:
 
 @dataclass
 class Script:
-    """What happens to the statements of all connections of one store."""
+    """What happens to the statements of all connections of one store, and to its syncs (`SYNC`)."""
 
-    failures: dict[str, sqlite3.Error] = field(default_factory=dict)
-    waits: dict[str, Callable[[], None]] = field(default_factory=dict)
+    failures: dict[str, sqlite3.Error | OSError] = field(default_factory=dict)
+    waits: dict[str, Callable[[], object]] = field(default_factory=dict)
     max_pages: int | None = None  # None leaves it alone, 0 means as many as there are
 
     def connect(self, path: Path) -> sqlite3.Connection:
@@ -36,6 +37,10 @@ class Script:
                 return super().execute(sql, *args)
 
         return sqlite3.connect(path, isolation_level=None, factory=ScriptedConnection)
+
+    def sync(self, descriptor: int) -> None:
+        self.meet("SYNC")
+        os.fdatasync(descriptor)
 
     def limit(self, execute: Callable[[str], sqlite3.Cursor]) -> None:
         if self.max_pages is not None:

@@ -1,4 +1,4 @@
-"""The SQLite file while a snapshot takes the place of everything."""
+"""The SQLite file: when it is synced, and a snapshot that takes the place of everything."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +20,25 @@ def database(tmp_path: Path) -> Iterator[Database]:
     made.apply([(1, Transaction((Put(META_KIND, MEMBERS_KEY, OLD),)))])
     yield made
     made.close()
+
+
+@pytest.mark.requirement("G1", "G2")
+def test_what_a_killed_process_left_without_a_sync_is_synced_before_it_is_used(
+    database: Database, tmp_path: Path
+) -> None:
+    """Else this node would be counted as a holder of a write that a power failure takes."""
+    synced: list[str] = []
+
+    def sync(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    again = Database(tmp_path / "state.db", Limits(), sync=sync)
+    again.open("cluster-1", NodeUuid("node-1"))
+    assert again.history == database.history
+    assert synced == [str(tmp_path / "state.db-wal")]
+    again.take_epoch(2)
+    assert len(synced) == 2
+    again.close()
 
 
 def begin(database: Database) -> None:

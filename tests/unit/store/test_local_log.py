@@ -31,12 +31,13 @@ async def test_a_log_whose_writer_is_cancelled_knows_what_it_has_written(tmp_pat
     log = LocalLog(
         tmp_path / "other.db",
         Identity(CLUSTER, OTHER),
-        Options(connect=script.connect),
+        Options(connect=script.connect, sync=script.sync),
         written=lambda entries: None,
+        synced=lambda entries: None,
         lost=lambda reason: None,
     )
     await log.open()
-    script.waits["COMMIT"] = hold
+    script.waits["SYNC"] = hold
     writing = asyncio.create_task(log.append(sent))
     await begins.wait()
     writing.cancel()

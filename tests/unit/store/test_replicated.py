@@ -1,6 +1,7 @@
 """The replicated store: the conformance suite, and what only many nodes can show."""
 
 import asyncio
+import errno
 import itertools
 import sqlite3
 import threading
@@ -67,7 +68,9 @@ class ReplicatedHarness(Harness):
         self.script = Script()
 
     async def open(self, *, log_entries: int = 20_000) -> EmbeddedStore:
-        options = Options(Limits(log_entries=log_entries), 0.01, self.script.connect)
+        options = Options(
+            Limits(log_entries=log_entries), 0.01, self.script.connect, self.script.sync
+        )
         return await self.replicas.open(NODE, options)
 
     def fill(self, store: StateBackend) -> None:
@@ -79,7 +82,7 @@ class ReplicatedHarness(Harness):
             await asyncio.sleep(0.005)
 
     def hold_sync(self, store: StateBackend) -> None:
-        self.script.waits["COMMIT"] = until(lambda: store.statistics().waiting > 0)
+        self.script.waits["SYNC"] = until(lambda: store.statistics().waiting > 0)
 
     def silence_others(self, *, is_silent: bool) -> None:
         self.replicas.silent_voters = {OTHER} if is_silent else set()
@@ -117,10 +120,10 @@ async def eventually(condition: Callable[[], bool], limit_s: float = 8.0) -> Non
             await asyncio.sleep(0.005)
 
 
-async def three(replicas: Replicas) -> tuple[EmbeddedStore, Lease]:
-    """The first is the master, with all in the sync set."""
+async def three(replicas: Replicas, options: Options | None = None) -> tuple[EmbeddedStore, Lease]:
+    """The first is the master, with all in the sync set; `options` are its own."""
     for name in replicas.names:
-        await replicas.open(name)
+        await replicas.open(name, options if name == N1 else None)
     store = replicas.stores[N1]
     lease = await become_master(store, VOTE)
     for node in (N2, N3):
@@ -159,6 +162,36 @@ async def test_what_was_acknowledged_is_on_every_member(replicas: Replicas) -> N
     for node in (N2, N3):
         assert await rows_of(replicas.stores[node]) == wanted
         assert replicas.stores[node].statistics().digest == store.statistics().digest
+
+
+@pytest.mark.requirement("G1", "G2")
+@pytest.mark.parametrize("error", [None, OSError(errno.EIO, "I/O error")])
+async def test_followers_sync_a_write_while_the_master_does(
+    replicas: Replicas, error: OSError | None
+) -> None:
+    """It is acknowledged by neither alone; if the master's disk fails, the next master has the write."""
+    script, goes_on = Script(), threading.Event()
+    store, lease = await three(replicas, Options(connect=script.connect, sync=script.sync))
+    before = (await store.commit(lease, put("a"))).position
+    followers = [replicas.stores[node] for node in (N2, N3)]
+    script.waits["SYNC"] = goes_on.wait
+    if error is not None:
+        script.failures["SYNC"] = error
+    writing = asyncio.create_task(store.commit(lease, put("b")))
+    try:
+        await eventually(lambda: all(one.statistics().position > before for one in followers))
+        assert not writing.done()
+        assert store.statistics().position == before
+    finally:
+        goes_on.set()
+    if error is None:
+        assert (await writing).position == store.statistics().position
+        return
+    with pytest.raises(CommitUnknown):
+        await writing
+    assert isinstance(store.statistics().role, Lost)
+    await take_over(replicas, N2)
+    assert await keys_of(replicas.stores[N2]) == ["a", "b"]
 
 
 async def without_database(replicas: Replicas, *nodes: NodeUuid) -> None:

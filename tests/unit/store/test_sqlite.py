@@ -1,6 +1,7 @@
 """The embedded store: the conformance suite, damage, broken and full disks, and kill -9."""
 
 import asyncio
+import errno
 import os
 import signal
 import sqlite3
@@ -69,7 +70,9 @@ class SqliteHarness(Harness):
         self.script = Script()
 
     async def open(self, *, log_entries: int = 20_000) -> EmbeddedStore:
-        options = Options(Limits(log_entries=log_entries), 0.01, self.script.connect)
+        options = Options(
+            Limits(log_entries=log_entries), 0.01, self.script.connect, self.script.sync
+        )
         return await EmbeddedStore.open(self.path, Identity(CLUSTER, NODE), self.ports, options)
 
     def fill(self, store: StateBackend) -> None:
@@ -81,7 +84,7 @@ class SqliteHarness(Harness):
             await asyncio.sleep(0.005)
 
     def hold_sync(self, store: StateBackend) -> None:
-        self.script.waits["COMMIT"] = until(lambda: store.statistics().waiting > 0)
+        self.script.waits["SYNC"] = until(lambda: store.statistics().waiting > 0)
 
 
 def until(condition: Callable[[], bool], deadline_s: float = 5.0) -> Callable[[], None]:
@@ -190,10 +193,20 @@ async def test_a_damaged_row_is_never_given_out(harness: SqliteHarness) -> None:
 
 
 @pytest.mark.requirement("G16")
-async def test_a_failed_sync_is_unknown_and_ends_the_store(harness: SqliteHarness) -> None:
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        ("SYNC", OSError(errno.EIO, "I/O error")),
+        ("SYNC", OSError(errno.ENOSPC, "no space for what was written")),
+        ("COMMIT", sqlite_error(sqlite3.SQLITE_IOERR_WRITE)),
+    ],
+)
+async def test_a_failed_sync_is_unknown_and_ends_the_store(
+    harness: SqliteHarness, step: str, error: OSError | sqlite3.Error
+) -> None:
     store, lease = await opened(harness)
     await store.commit(lease, put("before"))
-    harness.script.failures["COMMIT"] = sqlite_error(sqlite3.SQLITE_IOERR_FSYNC)
+    harness.script.failures[step] = error
     harness.hold_sync(store)
     first = asyncio.create_task(store.commit(lease, put("first")))
     await asyncio.sleep(0)

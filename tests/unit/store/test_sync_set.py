@@ -23,23 +23,41 @@ def set_of(*members: NodeUuid, now: float = 0.0) -> SyncSet:
 
 def test_a_write_waits_for_every_member() -> None:
     made = set_of(A, B)
-    made.written(at(3))
+    made.synced(at(3))
     assert made.acked(A, at(3), 0.1) == at(0)
     assert made.acked(B, at(2), 0.1) == at(2)
     assert made.acked(B, at(3), 0.2) == at(3)
 
 
+def test_a_write_waits_for_the_master_itself() -> None:
+    made = set_of(A)
+    made.sent(at(3), 0.1)
+    assert made.acked(A, at(3), 0.2) == at(0)
+    made.validate()
+    assert made.synced(at(2)) == at(2)
+    assert made.synced(at(3)) == at(3)
+
+
+def test_a_follower_that_is_faster_than_the_master_is_not_silent() -> None:
+    made = set_of(A)
+    made.sent(at(1), 0.1)
+    made.acked(A, at(1), 0.2)
+    made.synced(at(1))
+    assert made.silent_at() == float("inf")  # no question is open
+    assert made.tick(5.0) is None
+
+
 def test_nodes_outside_of_the_sync_set_delay_no_write() -> None:
     made = set_of(A, B)
     made.acked(C, at(0), 0.1)
-    made.written(at(1))
+    made.synced(at(1))
     made.acked(A, at(1), 0.1)
     assert made.acked(B, at(1), 0.1) == at(1)
 
 
 def test_a_silent_member_is_dropped_once_that_is_registered() -> None:
     made = set_of(A, B)
-    made.written(at(1))
+    made.synced(at(1))
     made.ask(0.1)
     made.acked(A, at(1), 1.0)
     assert made.tick(0.9) is None
@@ -54,11 +72,11 @@ def test_silent_new_member_delays_no_write() -> None:
     """Its write is acknowledged without another one that would look again."""
     made = set_of()
     made.acked(A, at(0), 0.5)
-    made.written(at(1))
+    made.synced(at(1))
     made.ask(0.6)
     assert made.tick(0.6) is None  # gathering: A lags
     assert made.acknowledged == at(1)
-    made.written(at(2))
+    made.synced(at(2))
     assert made.acknowledged == at(1)
     assert made.tick(2.0) is None
     assert made.must_acknowledge == frozenset((M,))
@@ -68,7 +86,7 @@ def test_silent_new_member_delays_no_write() -> None:
 
 def test_another_candidate_takes_the_place_and_must_have_everything_first() -> None:
     made = set_of(A, B)
-    made.written(at(5))
+    made.synced(at(5))
     made.ask(0.4)
     made.acked(C, at(0), 1.0)
     made.acked(A, at(5), 1.1)
@@ -104,7 +122,7 @@ def test_a_new_candidate_comes_as_soon_as_it_has_everything() -> None:
 def test_one_that_keeps_acknowledging_late_is_silent() -> None:
     made = set_of(A)
     for step in range(20):
-        made.written(at(step + 50))
+        made.synced(at(step + 50))
         made.ask(step / 10)
         made.acked(A, at(step), step / 10)
     assert made.tick(2.0) == frozenset((M,))
@@ -124,17 +142,16 @@ def test_write_is_a_question_even_right_after_an_answer() -> None:
     made = set_of(A)
     made.ask(1.0)
     made.acked(A, at(0), 1.1)
-    made.written(at(1))
-    made.ask(1.2)
+    made.sent(at(1), 1.2)
     made.acked(A, at(0), 1.3)  # an answer to an earlier question
     assert made.silent_at() == 2.2
 
 
 def test_answer_behind_later_writes_opens_the_next_question() -> None:
     made = set_of(A)
-    made.written(at(1))
+    made.synced(at(1))
     made.ask(1.0)
-    made.written(at(2))
+    made.synced(at(2))
     made.acked(A, at(1), 1.5)
     assert made.silent_at() == 2.5
 
@@ -150,13 +167,13 @@ def test_set_changes_only_where_an_acknowledgement_may_continue_a_change() -> No
 
 def test_what_a_follower_has_lost_does_not_count() -> None:
     made = set_of(A)
-    made.written(at(5))
+    made.synced(at(5))
     made.acked(A, at(5), 0.1)
     made.has_only(A, at(5))
     assert made.tick(0.2) is None
     made.has_only(A, at(3))  # an older copy was restored there
     made.acked(A, at(3), 0.2)
-    assert made.written(at(6)) == at(5)
+    assert made.synced(at(6)) == at(5)
     assert made.acked(A, at(5), 0.3) == at(5)
     made.has_only(A, ZERO)
     assert made.tick(0.4) == frozenset((M,))
@@ -164,7 +181,8 @@ def test_what_a_follower_has_lost_does_not_count() -> None:
 
 _EVENTS = st.lists(
     st.one_of(
-        st.tuples(st.just("written"), st.integers(0, 3)),
+        st.tuples(st.just("sent"), st.integers(0, 3)),
+        st.tuples(st.just("synced"), st.integers(0, 30)),
         st.tuples(st.just("acked"), st.sampled_from((A, B, C)), st.integers(0, 30)),
         st.tuples(st.just("connects"), st.sampled_from((A, B, C)), st.integers(0, 30)),
         st.tuples(st.just("tick"), st.sampled_from((0.1, 0.6, 1.5, 31.0))),
@@ -184,9 +202,11 @@ def test_in_any_order_every_member_has_what_is_acknowledged(
     before = made.acknowledged
     for event in events:
         match event:
-            case ("written", int(more)):
+            case ("sent", int(more)):
                 serial += more
-                made.written(at(serial))
+                made.sent(at(serial), now)
+            case ("synced", int(number)):
+                made.synced(at(min(number, serial)))
             case ("acked", str(node), int(number)):
                 made.acked(NodeUuid(node), at(min(number, serial)), now)
             case ("connects", str(node), int(number)):

@@ -428,13 +428,13 @@ class Member:
         self.log.append(entry)
         self.observer.wrote(self, term.epoch, entry)
         term.waiting.append((entry.position, entry, then))
-        self.world.spawn(self.process, self._written(term, entry))
+        term.sync.sent(entry.position, self.world.now)
+        self.world.spawn(self.process, self._synced(term))
 
-    async def _written(self, term: LeaderTerm, entry: Entry) -> None:
+    async def _synced(self, term: LeaderTerm) -> None:
         await self.sync()
         if self.is_serving(term):
-            term.sync.written(self.log[self.synced - 1].position)
-            term.sync.ask(self.world.now)
+            term.sync.synced(self.log[self.synced - 1].position)
             self._acknowledge(term)
 
     def unknown_commit(self) -> None:
@@ -637,11 +637,11 @@ class Member:
         if at is None:
             if not self.rules.moves_aside:
                 at = max(i for i, e in enumerate(self.log) if e.position <= last.position)
-            elif last.position > self.log[self.synced - 1].position:
+            elif last.position > self.log[-1].position:
                 self.write(("beyond", None))  # so that its position does not go back
                 return
         while self.is_serving(term):
-            upto = self.synced
+            upto = len(self.log)  # the master syncs it meanwhile
             if at is None:
                 copy = self.log[:upto]
                 position = await call(
@@ -665,5 +665,5 @@ class Member:
             at = upto - 1
             term.sync.acked(follower.uuid, position, self.world.now)
             self._acknowledge(term)
-            if self.synced == upto:
-                await self.world.sleep(PING_S if upto == len(self.log) else 0.002)
+            if len(self.log) == upto:
+                await self.world.sleep(PING_S)

@@ -127,7 +127,7 @@ class AcknowledgesEarly(Rules):
     class sync_set(SyncSet):  # noqa: N801 - stands for the attribute
         def _advance(self) -> Position:
             others = [self._followers[node].acked for node in self._members - {self._master}]
-            held = min(self._written, max(others, default=self._written))
+            held = min(self._synced, max(others, default=self._synced))
             self._acknowledged = max(self._acknowledged, held)
             return self._acknowledged
 
@@ -140,8 +140,20 @@ class AcknowledgesAlone(AcknowledgesEarly):
 
     class sync_set(SyncSet):  # noqa: N801 - stands for the attribute
         def _advance(self) -> Position:
-            self._acknowledged = self._written
+            self._acknowledged = self._synced
             return self._acknowledged
+
+        def validate(self) -> None:
+            """The product's own check would find it before the histories do."""
+
+
+class AcknowledgesWithoutTheMaster(Rules):
+    """R4 left out: a write is acknowledged when the others have it, whether or not the master's disk does."""
+
+    class sync_set(SyncSet):  # noqa: N801 - stands for the attribute
+        def sent(self, position: Position, now: float) -> None:
+            super().sent(position, now)
+            self._synced = position
 
         def validate(self) -> None:
             """The product's own check would find it before the histories do."""
@@ -388,6 +400,7 @@ LEFT_OUT: dict[str, type[Rules]] = {
     "R3 registering an earlier master's voters": LeavesVotersUnregistered,
     "R4 every member": AcknowledgesEarly,
     "R4 more than the master": AcknowledgesAlone,
+    "R4 the master, too": AcknowledgesWithoutTheMaster,
     "R5 both sets acknowledge": ChangesTheSetAtOnce,
     "R5 a new member has everything": TakesMembersThatLag,
     "R6 saying it": HidesDegradation,
