@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.staggered_waker import StaggeredWaker
 from ganeti.base.suggestions import did_you_mean
+from ganeti.base.threads_first import threads_first
 from ganeti.config.resolve import (
     resolve_backup_key,
     resolve_filter,
@@ -322,11 +323,14 @@ class QueryExecutor:
             return await self._worked_on(
                 self._jobs.ids(), lambda job_id: self._live_row(job_id, fields)
             )
+        if len(ids) <= SLICE:
+            return [await self._job_values(job_id, fields) for job_id in ids]
         found: list[list[Any] | None] = []
-        for number, job_id in enumerate(ids):
-            if number and number % SLICE == 0:
-                await self._slices.turn()
-            found.append(await self._job_values(job_id, fields))
+        with threads_first():
+            for number, job_id in enumerate(ids):
+                if number % SLICE == 0:
+                    await self._slices.turn()
+                found.append(await self._job_values(job_id, fields))
         return found
 
     def _live_row(self, job_id: int, fields: Sequence[Field[Any]]) -> list[Any] | None:
@@ -348,18 +352,20 @@ class QueryExecutor:
         return None if archived is None else JobContext(archived, is_archived=True)
 
     async def _worked_on(self, rows: Iterable[Any], work: Callable[[Any], Any]) -> list[Any]:
-        """Yield `work` of each row, without None results.
+        """Return `work` of each row, without None results.
 
-        The slices of all queries wait in one queue, so the event loop does other work between two slices, however
-        many clients request everything at once.
+        The slices of all large queries wait in one queue, so the event loop and the threads do other work between two
+        slices, however many clients request everything at once.
         """
+        every = list(rows)
+        if len(every) <= SLICE:
+            return [done for row in every if (done := work(row)) is not None]
         results = []
-        for number, row in enumerate(rows):
-            if number and number % SLICE == 0:
+        with threads_first():
+            for first in range(0, len(every), SLICE):
                 await self._slices.turn()
-            done = work(row)
-            if done is not None:
-                results.append(done)
+                some = every[first : first + SLICE]
+                results += [done for row in some if (done := work(row)) is not None]
         return results
 
     async def _context(self, kind: str, compiled: CompiledFilter[Any]) -> QueryContext:

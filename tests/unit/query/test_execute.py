@@ -1,5 +1,6 @@
 import asyncio
 import dataclasses
+import sys
 from typing import Any
 
 import msgspec
@@ -503,8 +504,6 @@ async def test_a_round_of_the_loop_has_a_bounded_number_of_rows_however_many_cli
             one.query("job", everything),
         )
     ]
-    await asyncio.sleep(0)  # the first rows of each are worked on at once
-    await asyncio.sleep(0)
     most = 0
     while not all(task.done() for task in asking):
         before = rows_done
@@ -514,6 +513,25 @@ async def test_a_round_of_the_loop_has_a_bounded_number_of_rows_however_many_cli
     for task in asking:
         answer = task.result()
         assert len(answer.data if isinstance(answer, QueryResult) else answer or ()) == 200
+
+
+@pytest.mark.requirement("S189")
+async def test_threads_that_commit_need_not_wait_for_large_queries() -> None:
+    intervals = set[float]()
+
+    class AskedJobs(FakeJobs):
+        def view(self, job_id: int) -> FakeJob | None:
+            intervals.add(sys.getswitchinterval())
+            return super().view(job_id)
+
+    usual_s = sys.getswitchinterval()
+    one = executor(jobs=AskedJobs([job(number) for number in range(SLICE + 1)]))
+    for ids in ([], list(range(SLICE + 1))):
+        await one.job_values(ids, ["id"])
+        assert max(intervals) < usual_s
+        intervals.clear()
+    await one.job_values([1], ["id"])
+    assert intervals == {usual_s}
 
 
 @pytest.mark.requirement("D7", "D13")
