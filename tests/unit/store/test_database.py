@@ -41,6 +41,21 @@ def test_what_a_killed_process_left_without_a_sync_is_synced_before_it_is_used(
     again.close()
 
 
+@pytest.mark.requirement("G1")
+def test_a_follower_has_synced_what_it_has_appended(tmp_path: Path) -> None:
+    synced: list[History] = []
+    follower = Database(
+        tmp_path / "other.db", Limits(), sync=lambda _: synced.append(follower.history)
+    )
+    follower.open("cluster-1", NodeUuid("node-2"))
+    master = Database(tmp_path / "state.db", Limits())
+    master.open("cluster-1", NodeUuid("node-1"))
+    follower.append(master.apply([(1, Transaction())]))
+    assert synced[-1] == follower.history == master.history
+    follower.close()
+    master.close()
+
+
 def begin(database: Database) -> None:
     database.begin_snapshot()
     database.add_snapshot_rows([Row(META_KIND, MEMBERS_KEY, NEW)])

@@ -39,6 +39,32 @@ async def main():
     await store.close()
 asyncio.run(main())
 """
+SNAPSHOT = """
+from ganeti.model.objects import NodeUuid
+from ganeti.store.database import Database, History, Limits
+from ganeti.store.interface import Position, Row
+
+database = Database(Path(sys.argv[1]), Limits())
+database.open("c", NodeUuid("a")); say()
+database.begin_snapshot()
+database.add_snapshot_rows([Row("job", "1", b"x" * 5000)])
+database.end_snapshot(History(Position(1, 9), b"d" * 16)); say()
+database.take_epoch(2); say()
+database.close()
+"""
+ARCHIVE = """
+import asyncio
+from ganeti.store.archive import JobArchive
+from ganeti.store.worker import Worker
+
+async def main():
+    worker = Worker("archive")
+    archive = await JobArchive.open(Path(sys.argv[1]), worker); say()
+    await archive.append([(1, b"{}")]); say()
+    await archive.close()
+    await worker.close()
+asyncio.run(main())
+"""
 TASK = """
 import asyncio
 from ganeti.base.clock import SystemClock
@@ -97,6 +123,17 @@ def test_a_transaction_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path) 
     path.parent.mkdir()
     calls = traced_python(SAY + STORE, tmp_path / "log", str(path))
     assert judged(calls, path.parent, answers=4) == []
+
+
+@pytest.mark.requirement("G1", "F10")
+@pytest.mark.parametrize(("script", "answers"), [(SNAPSHOT, 3), (ARCHIVE, 2)])
+def test_a_snapshot_and_an_archived_job_are_on_the_disk_before_they_count(
+    tmp_path: Path, script: str, answers: int
+) -> None:
+    path = tmp_path / "data" / "file.db"
+    path.parent.mkdir()
+    calls = traced_python(SAY + script, tmp_path / "log", str(path))
+    assert judged(calls, path.parent, answers=answers) == []
 
 
 @pytest.mark.requirement("G7")

@@ -182,6 +182,8 @@ async def test_followers_sync_a_write_while_the_master_does(
         await eventually(lambda: all(one.statistics().position > before for one in followers))
         assert not writing.done()
         assert store.statistics().position == before
+        assert store._term is not None
+        assert store._term.sync_set.acknowledged == before
     finally:
         goes_on.set()
     if error is None:
