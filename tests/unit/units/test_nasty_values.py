@@ -24,6 +24,7 @@ from ganeti.model.params import (
 )
 from ganeti.protocols.paper_key import groups_of
 from ganeti.units import allocation
+from ganeti.units.test import queue
 from tests.support.lone_run import LoneRun
 from tests.support.units_cluster import Master
 from tests.unit.units.opcodes import NAME, create
@@ -170,6 +171,7 @@ async def test_no_value_of_any_field_is_an_internal_error(
         return AllocatorAnswer(success=False, info="no room", result=[])
 
     monkeypatch.setattr(allocation, "ask_one", refuse)
+    monkeypatch.setattr(queue, "CONNECT_S", 0.01)  # no program connects
     view = await master.run(create(hypervisor="fake", nics=[NicRequest(ip="192.0.2.9")]))
     assert view.status == "success", view
     lan = OpNetworkAdd(network_name="lan", network="203.0.113.0/29")
