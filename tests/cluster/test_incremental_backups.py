@@ -175,17 +175,28 @@ def test_backup_is_mounted_and_nothing_of_it_remains(
                 ["qemu-img", "convert", "-f", "raw", "-O", "raw", uri, str(copy)], check=True
             )
             assert digests([copy]) == state[number : number + 1]
-        children = Path(f"/proc/{mounted.pid}/task/{mounted.pid}/children").read_text().split()
-        facts = dict(
-            line.split(":", 1) for line in Path(f"/proc/{children[0]}/status").read_text().splitlines()
-        )  # fmt: skip
+        server = serving(socket)
+        facts = dict(line.split(":", 1) for line in (server / "status").read_text().splitlines())
         assert facts["Uid"].split()[0] != "0"
         assert facts["NoNewPrivs"].strip() == "1"
         assert int(facts["CapEff"], 16) == 0
         mounted.send_signal(signal.SIGINT)
         assert mounted.wait(30 * patience()) == 0
         assert not socket.parent.exists()
-        assert not Path(f"/proc/{children[0]}").exists()
+        assert not server.exists()
+
+
+def serving(path: Path) -> Path:
+    """The process in /proc that listens at a socket."""
+    sockets = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    (number,) = (words[6] for words in sockets if words[-1] == str(path))
+    found = set[Path]()
+    for one in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # it has been closed
+            if str(one.readlink()) == f"socket:[{number}]":
+                found.add(one.parent.parent)
+    (process,) = found
+    return process
 
 
 @pytest.fixture

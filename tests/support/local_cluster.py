@@ -17,6 +17,7 @@ from ganeti.base.node_files import unexplained
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.clients.luxi import LuxiClient
+from ganeti.store.election import TARGET_SIZE
 from ganeti.store.register import RegisterFile
 from ganeti.vcluster import layout
 from ganeti.vcluster.layout import VirtualCluster, VirtualNode, load
@@ -209,7 +210,7 @@ def short_directory() -> Iterator[Path]:
 def local_cluster(*options: str, nodes: int = 3) -> Iterator[LocalCluster]:
     """A new cluster, by default with the fake hypervisor; nothing of it is left afterwards.
 
-    All candidates hold the state: in the first moments a loss of the master is one of the state, too.
+    The sync set is whole: in the first moments a loss of the master is one of the state, too.
     """
     with short_directory() as parent:
         directory = parent / "c"
@@ -219,7 +220,7 @@ def local_cluster(*options: str, nodes: int = 3) -> Iterator[LocalCluster]:
             assert made is not None
             cluster = LocalCluster(made)
             if made.master.paths.state.exists():
-                all_in_sync_set(cluster, _count_of_candidates(cluster))
+                all_in_sync_set(cluster, min(_count_of_candidates(cluster), TARGET_SIZE))
             yield cluster
             cluster.check_roles()
             check_written(made)

@@ -385,13 +385,13 @@ class History:
             self.checker.violated("nobody became the master although all is well again")
 
     def _is_beyond_healing(self) -> bool:
-        """The node with the spoilt register may alone have the last state, or half the votes: that needs force."""
+        """The node with the spoilt register may alone have the last state, or half the votes or all: that needs force."""
         others = [one.register for one in self.members if one.uuid != self.spoilt]
         last = election.last_accepted(others)
         if last is None or self.spoilt is None:
             return False
         return last.sync_set == {self.spoilt} or (
-            self.spoilt in last.voters and len(last.voters) == 2
+            self.spoilt in last.voters and len(last.voters) <= 2
         )
 
     def _acknowledges(self, master: Member) -> bool:
