@@ -159,7 +159,8 @@ class Server:
             known = Child(child, os.pidfd_open(child), asking)
             self._events.register(known.pidfd, selectors.EVENT_READ, known)
             self._events.register(asking, selectors.EVENT_READ, known)
-            asking.send(str(child).encode())
+            with contextlib.suppress(OSError):  # who has asked is gone, which is the next event
+                asking.send(str(child).encode())
         else:
             self._become(asked, standard_files, pid)
             asking.close()

@@ -1,9 +1,11 @@
 """A program that starts by a fork says the same as one that starts as ever, and ends with the same code."""
 
 import contextlib
+import marshal
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,6 +64,21 @@ def test_a_child_may_end_together_with_who_waits_for_it(forked: Forks) -> None:
         wait_until(lambda: has_zombie(server), "the child has ended")
         process.kill()
         process.wait()
+    os.kill(server, signal.SIGCONT)
+    assert ended((*NODED, "--help"), {**forked.variables, **ROOT})[2] == 0
+    assert process_with(forked.variables[VARIABLE]) == server
+
+
+def test_who_asks_may_end_before_the_answer(forked: Forks) -> None:
+    server = process_with(forked.variables[VARIABLE])
+    asked = ([*NODED, "--help"], "/", {**os.environ, **forked.variables, **ROOT}, 0o022)
+    os.kill(server, signal.SIGSTOP)
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking,
+        Path(os.devnull).open("r+b", buffering=0) as null,
+    ):
+        asking.connect(forked.variables[VARIABLE])
+        socket.send_fds(asking, [marshal.dumps(asked)], [null.fileno()] * 3)
     os.kill(server, signal.SIGCONT)
     assert ended((*NODED, "--help"), {**forked.variables, **ROOT})[2] == 0
     assert process_with(forked.variables[VARIABLE]) == server
