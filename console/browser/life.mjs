@@ -88,6 +88,7 @@ await scenario(async ({ page, base, folder, watch }) => {
 
   // The keyboard alone: the palette, then the list.
   await page.keyboard.press("Control+k");
+  check(await page.evaluate(() => Boolean(document.activeElement?.closest("dialog"))), "the palette opens too late for the next key");
   await page.keyboard.type("instances");
   await page.keyboard.press("Enter");
   await page.waitForURL(/\/ui\/instances$/);

@@ -41,14 +41,26 @@ export async function scenario(run, { expected = /$^/, ...options } = {}) {
     for (const one of problems) console.error(one);
     const pages = browser.contexts()[0]?.pages() ?? [];
     for (const page of pages) {
-      const text = await page.innerText("main", { timeout: 1000 }).catch(() => "no main part");
-      console.error(`${page.url()} showed: ${text.slice(0, SHOWN_CHARACTERS)}`);
+      console.error(`${page.url()} showed: ${await shown(page)}`);
     }
     if (pages[0] && folder) await pages[0].screenshot({ path: `${folder}/failed.png` }).catch(() => undefined);
     process.exitCode = 1;
   } finally {
     await browser.close();
   }
+}
+
+/** Return the text of open dialogs and of the page, and what has the focus. */
+async function shown(page) {
+  const parts = await page.evaluate(() => {
+    const text = (one) => one?.innerText ?? "";
+    const focused = document.activeElement;
+    return [
+      ...[...document.querySelectorAll("dialog[open]")].map(text), text(document.querySelector("main")),
+      `focus: ${focused?.outerHTML.slice(0, 300)} ${focused?.value ?? ""}`,
+    ];
+  }).catch((error) => [String(error)]);
+  return parts.map((one) => one.slice(0, SHOWN_CHARACTERS)).join("\n---\n");
 }
 
 function watch(page, base, problems) {

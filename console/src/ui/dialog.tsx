@@ -1,6 +1,6 @@
 /** A modal dialog, and the confirmation of an action. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { submit } from "../actions/actions";
 import type { Act } from "../actions/actions";
 import { commandOf, curlOf } from "../actions/commands";
@@ -15,7 +15,8 @@ export function Dialog({ title, onClose, children, wide }: {
 }) {
   const box = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useEffect(() => {
+  // Before the next key of a person who types on: an effect would wait until the page is drawn.
+  useLayoutEffect(() => {
     const dialog = box.current;
     const before = document.activeElement as HTMLElement | null;
     dialog?.showModal();
