@@ -59,7 +59,16 @@ def submit(cluster: LocalCluster, node: int, promised: list[int]) -> None:
 
 
 def make_master(cluster: LocalCluster, node: int) -> None:
-    """Whatever has happened: with all candidates alive the node becomes the master, and is the only one (G19)."""
+    """Whatever has happened: with all candidates alive the node becomes the master, and is the only one (G19).
+
+    A daemon whose disk was full looks each second whether it still is (G16).
+    """
+
+    def has_space() -> bool:
+        tried = cluster.run("gnt-cluster", "master-failover", node=node)
+        return "cannot be written" not in tried.err
+
+    wait_until(has_space, f"the disk of node{node} is no longer full", 10)
     fail_over(cluster, node)
     wait_until(lambda: masters(cluster) == [node], f"node{node} is the only master", 40)
 
