@@ -1,8 +1,8 @@
 """Lets threads interrupt long work of the event loop sooner.
 
 A thread that waits for the interpreter lock gets it after Python's switch interval of 5 ms, unless the loop waits
-for events meanwhile. A commit releases the lock at each statement of SQLite, a dozen times: beside a loop that is
-never idle it takes 60 ms, and a job with what it waits for takes a second.
+for events meanwhile. A commit releases the lock at each statement of SQLite. Beside a loop that is never idle, a job
+took up to 1.6 s to submit.
 """
 
 import sys
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SHORT_S = 0.0002
-"""Shorter ones make threads and loop change places so often that both lose time."""
+"""With 0.5 ms, one submission in a hundred still took more than 0.1 s (`benchmarks/bench_clients.py`)."""
 _USUAL_S = sys.getswitchinterval()
 _running = 0
 

@@ -99,7 +99,7 @@ def test_job_ids_begin_above_every_job_that_a_voter_has() -> None:
 
 @pytest.mark.requirement("G8")
 def test_job_ids_are_not_those_behind_the_ceiling_of_a_later_master_by_force() -> None:
-    # It answers that it has promised a greater epoch, and goes on giving out ids meanwhile.
+    # It answers that it has promised a greater epoch, and assigns further ids meanwhile.
     ballot: dict[NodeUuid, Vote | NoVote] = {
         A: Vote(True, register(3, accepted(2, A, ceiling=1000))),
         B: Vote(True, register(3, accepted(2, A, ceiling=1000))),
