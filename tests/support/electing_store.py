@@ -97,6 +97,9 @@ class ElectingStore:
     async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
         return await self.inner.commit(lease, txn)
 
+    def post(self, lease: Lease, txn: Transaction) -> asyncio.Future[Position] | None:
+        return self.inner.post(lease, txn)
+
     def submit(self, lease: Lease, txn: Transaction) -> None:
         self.inner.submit(lease, txn)
 

@@ -85,6 +85,8 @@ class JudgedDisk(MemoryDisk):
                 job = wire.decode(operation.value, StoredJob)
                 if (before := self.jobs.get(job.id)) is not None:
                     self._compare(before, job, epoch)
+                elif any(op.status is not JobStatus.QUEUED for op in job.ops):
+                    self.broken.append(f"job {job.id} was never submitted, and is {job.ops}")
                 self.jobs[job.id] = job
                 if job.cancel_requested:
                     self._cancelled.setdefault(job.id, epoch)

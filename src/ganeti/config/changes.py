@@ -1,7 +1,7 @@
 """The changes of a transaction, and the job that made them, for the audit log."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -10,6 +10,11 @@ from ganeti.model.stored import Stored
 
 CHANGED_BY: ContextVar[int | None] = ContextVar("changed_by", default=None)
 """The job of the present task; None: the master itself."""
+
+UNTIL_SUBMITTED: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar(
+    "until_submitted", default=None
+)
+"""Waits until the job of the present task is stored: a refused job changes nothing."""
 
 HIDDEN = "<hidden>"
 _SECRET = re.compile("secret|private|password", re.IGNORECASE)

@@ -19,7 +19,7 @@ from ganeti.base.clock import Clock
 from ganeti.base.errors import ConfigurationError, GanetiError, NotMaster, Refused
 from ganeti.base.ids import IdSource
 from ganeti.base.yield_every import YieldEvery
-from ganeti.config.changes import CHANGED_BY, ChangedObject
+from ganeti.config.changes import CHANGED_BY, UNTIL_SUBMITTED, ChangedObject
 from ganeti.config.index import index_of
 from ganeti.config.kinds import entry_of, kind_named, tables_of
 from ganeti.config.reservations import Reservations
@@ -140,6 +140,8 @@ class Config:
         is too large for one transaction, Refused (not written), NotMaster or CommitUnknown.
         Cancelling the caller does not revoke the change.
         """
+        if (submitted := UNTIL_SUBMITTED.get()) is not None:
+            await submitted()
         if self._lost is not None:
             raise NotMaster(f"the configuration cannot be changed any more: {self._lost.message}")
         draft = Draft(self._pending, self._clock, self.epoch)

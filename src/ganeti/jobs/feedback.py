@@ -51,6 +51,10 @@ class Feedback:
         self._flush_later()
         job.watch.log_grew(job.log_serial)
 
+    def has_lines(self, job_id: int) -> bool:
+        """Return whether lines of a job are not submitted yet."""
+        return job_id in self._unwritten
+
     def flush_job(self, job_id: int) -> None:
         """Submit the lines of one job to the store, before a transaction that must follow them."""
         rows = self._unwritten.pop(job_id, [])

@@ -1,10 +1,11 @@
 """The queue's access to the store, which ends permanently after a write of unknown outcome."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from ganeti.base.errors import GanetiError, NotMaster, Refused
 from ganeti.store.backend import StateBackend
-from ganeti.store.interface import Lease, Operation, Transaction
+from ganeti.store.interface import Lease, Operation, Position, Receipt, Transaction
 
 
 class Journal:
@@ -48,14 +49,26 @@ class Journal:
     async def commit(self, operations: Sequence[Operation]) -> None:
         """Write, and return once it is durable. Raises Refused, NotMaster or CommitUnknown."""
         self.check()
+        await self._durable(self._store.commit(self._lease, Transaction(tuple(operations))))
+
+    def post(self, operations: Sequence[Operation]) -> asyncio.Future[Position] | None:
+        """Write in order from now on; `posted` waits for it. None if only `commit` keeps the order."""
+        self.check()
+        return self._store.post(self._lease, Transaction(tuple(operations)))
+
+    async def posted(self, written: asyncio.Future[Position]) -> None:
+        """Return once it is durable; raises like `commit`."""
+        await self._durable(written)
+
+    async def _durable(self, written: Awaitable[Receipt | Position]) -> None:
         try:
-            receipt = await self._store.commit(self._lease, Transaction(tuple(operations)))
+            await written
         except Refused:
             raise
         except GanetiError as err:
             self.end(err)
             raise
-        self.degraded = receipt.degraded
+        self.degraded = self._store.is_degraded
 
     def submit(self, operations: Sequence[Operation]) -> None:
         """Write in order without waiting. Raises Refused or NotMaster."""

@@ -44,11 +44,12 @@ from ganeti.jobs.rules import MakeRulebook, no_rules
 from ganeti.jobs.run import Dependencies
 from ganeti.jobs.runner import Ending, Runner, failure
 from ganeti.jobs.scheduler import Scheduler
-from ganeti.jobs.submission import RaiseCeiling, Submission
+from ganeti.jobs.submission import EarlyStarts, RaiseCeiling, Submission
 from ganeti.jobs.view import JobView, view_of
 from ganeti.locking.manager import LockManager
 from ganeti.model import wire
 from ganeti.model.job import LOCAL, LogEntry, Submitter
+from ganeti.model.job_filter import FREE
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import PRIORITY_HIGHEST, PRIORITY_LOWEST
@@ -94,7 +95,12 @@ class JobQueue:
         self._feedback = Feedback(self._journal, clock)
         self._archiver = Archiver(archive, self._journal, self._feedback, clock, self._jobs)
         self._submission = Submission(
-            self._journal, clock, self._jobs, self._register, self._archiver.status
+            self._journal,
+            clock,
+            self._jobs,
+            self._register,
+            self._archiver.status,
+            early=EarlyStarts(self._start_at_once, self._abandon),
         )
         self._keys = Keys(self._submission)
         dependencies = Dependencies(self._journal, self._feedback, locks, config, executor, clock)
@@ -162,7 +168,7 @@ class JobQueue:
 
     def unended_ops(self, source: str | None = None) -> Iterator[OpCode]:
         """Return the opcodes of the jobs that have not ended, of one source or of all."""
-        jobs = (self._jobs[job_id] for job_id in self._scheduler.unended)
+        jobs = (self._jobs[one] for one in self._scheduler.unended if one in self._jobs)
         return (state.op for job in jobs if source in (None, job.source) for state in job.ops)
 
     def of_kind(self, *kinds: type[OpCode]) -> Iterator[JobView]:
@@ -435,7 +441,30 @@ class JobQueue:
         for job in jobs:
             self._jobs[job.id] = job
             self._changed(job)
-            self._enqueue(job)
+            if job.first_write is None:
+                self._enqueue(job)
+        self._pump_soon()
+
+    def _start_at_once(self, job: LiveJob) -> bool:
+        """Start a job that is being written if nothing holds it back; return whether it has started."""
+        limit = self._config.snapshot.cluster.max_running_jobs
+        if (
+            not self._is_open
+            or self._filtering.is_ruling
+            or job.depends
+            or job.status.is_final
+            or self._filtering.ruling(job) != FREE
+            or not self._scheduler.start_at_once(job.id, limit)
+        ):
+            return False
+        self._runner.start(job)
+        return True
+
+    async def _abandon(self, job: LiveJob) -> None:
+        """Stop a job that could not be written."""
+        await self._runner.abandon(job)
+        self._feedback.drop(job.id)
+        self._scheduler.ended(job.id, JobStatus.CANCELED)
         self._pump_soon()
 
     def _observe(self, jobs: Iterable[LiveJob]) -> None:

@@ -14,7 +14,7 @@ from ganeti.model.job import LogEntry, OpState, StoredJob, Submitter, Timestamp,
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.model.progress import JobProgress
-from ganeti.store.interface import Delete, Operation, Put
+from ganeti.store.interface import Delete, Operation, Position, Put
 
 JOB_KIND = "job"
 LOG_KIND = "joblog"
@@ -77,6 +77,27 @@ def timestamp(seconds: float) -> Timestamp:
     return micros // 1_000_000, micros % 1_000_000
 
 
+class NeverSubmitted(Exception):
+    """A job that started while it was being written could not be written: it does not exist."""
+
+
+class FirstWrite:
+    """The first write of a job that already runs.
+
+    What the job writes meanwhile comes later in the store's order, and is refused with it.
+    """
+
+    def __init__(self, written: asyncio.Future[Position]) -> None:
+        self.written = written
+        self.known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the job is known to others; stays open if the write fails."""
+
+    def check(self) -> None:
+        """Raise NeverSubmitted if the write has failed."""
+        if self.written.done() and (self.written.cancelled() or self.written.exception()):
+            raise NeverSubmitted
+
+
 class LiveJob:
     """A job that is not archived. `ops` holds the stored part; `phase` is the state of the current opcode."""
 
@@ -86,6 +107,7 @@ class LiveJob:
         "depends",
         "end",
         "epoch",
+        "first_write",
         "id",
         "index",
         "is_killed",
@@ -134,6 +156,8 @@ class LiveJob:
         self.op_exec: float | None = None
         self.depends: dict[int, Dependency] = {}
         """The jobs that must end before this one starts."""
+        self.first_write: FirstWrite | None = None
+        """Set while a job that has started already is being written for the first time."""
         self.unstored: frozenset[int] = frozenset()
         """Opcodes whose results are too large for the row."""
         self.watch = Watch(stored.id)
@@ -161,6 +185,16 @@ class LiveJob:
         last = max(self.received, self.start or 0.0, self.op_start or 0.0, self.op_exec or 0.0)
         before = self.ops[self.index - 1].end if self.index else None
         return max(time, last, before or 0.0)
+
+    def check_first_write(self) -> None:
+        """Raise NeverSubmitted if the job cannot be written: nothing else may be written for it."""
+        if self.first_write is not None:
+            self.first_write.check()
+
+    async def known(self) -> None:
+        """Return when the job is stored and known to others."""
+        if self.first_write is not None:
+            await asyncio.wait((self.first_write.known,))
 
     def tell(self, event: Event) -> None:
         """Change the state by the table, and wake the waiting clients."""

@@ -193,10 +193,12 @@ class Run:
                 ops[self.index], status=JobStatus.RUNNING, start=job.op_start, exec=job.op_exec
             )
             stored = job.stored(ops, epoch=journal.epoch, undo=undo, pending=self.pending)
+            job.check_first_write()
             if change is None:
                 await journal.commit([job.row(stored)])
             else:
                 await self._change(change, job.row(stored))
+            await job.known()
             job.apply(stored)
             self._is_durable = True
 

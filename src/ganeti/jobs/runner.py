@@ -16,10 +16,10 @@ from ganeti.base.errors import (
     Refused,
     StoreError,
 )
-from ganeti.config.changes import CHANGED_BY
+from ganeti.config.changes import CHANGED_BY, UNTIL_SUBMITTED
 from ganeti.jobs.background import Background
 from ganeti.jobs.executor import Change, Outcome
-from ganeti.jobs.record import LiveJob
+from ganeti.jobs.record import LiveJob, NeverSubmitted
 from ganeti.jobs.run import Dependencies, Run
 from ganeti.jobs.states import Event
 from ganeti.jobs.submission import Prepared, Submission
@@ -118,6 +118,18 @@ class Runner:
             if run is not None:
                 run.is_stopped = True
 
+    async def abandon(self, job: LiveJob) -> None:
+        """Stop a job that was never submitted, and wait until it has stopped."""
+        task = self._tasks.get(job.id)
+        if task is None:
+            return
+        run = self._runs.get(job.id)
+        if run is not None:
+            run.is_stopped = True
+        task.cancel()
+        await asyncio.wait((task,))
+        self._tasks.pop(job.id, None)  # a task that had not begun has not removed itself
+
     async def close(self) -> None:
         """Call `stop`, and wait until all opcodes have stopped."""
         self.stop()
@@ -167,6 +179,7 @@ class Runner:
         Jobs that do not fit into its transaction are written earlier.
         """
         submission = self._submission
+        await job.known()
         try:
             prepared = await self._retry_until_written(
                 job, lambda: submission.prepare_all(ending.jobs, submitter=job.as_submitter)
@@ -187,6 +200,7 @@ class Runner:
             try:
                 return await act()
             except Refused as err:
+                job.check_first_write()
                 if self._is_stopping:
                     raise
                 _log.warning("job %d: its state cannot be written now: %s", job.id, err)
@@ -194,6 +208,7 @@ class Runner:
 
     async def _run(self, job: LiveJob) -> None:
         CHANGED_BY.set(job.id)
+        UNTIL_SUBMITTED.set(job.known)
         try:
             while not job.status.is_final:
                 if job.cancel_requested:
@@ -201,6 +216,8 @@ class Runner:
                 else:
                     await self._run_opcode(job)
                 self._dependencies.locks.release(job.id)
+        except NeverSubmitted:
+            _log.info("job %d was not submitted: what it has begun ends", job.id)
         except (NotMaster, StoreError) as err:
             _log.warning("job %d continues under the next master: %s", job.id, err)
         except Exception:  # noqa: BLE001 - whatever it is, a queue in doubt must stop
@@ -259,11 +276,15 @@ class Runner:
             stored = job.stored(ops, end=now if is_final else None, undo=(), pending=pending)
             rows: list[Operation] = [self._row(job, stored)]
             rows += [row for one in prepared for row in one.rows]
+            if self._dependencies.feedback.has_lines(job.id):
+                await job.known()  # lines that are refused would let the next write of others fail
+            job.check_first_write()
             self._dependencies.feedback.flush_job(job.id)
             if ending.change is None:
                 await self._dependencies.journal.commit(rows)
             else:
                 await self._dependencies.config.change(ending.change, also=rows)
+            await job.known()
             job.apply(stored)
             _publish(job, ending)
         self._submission.register([one.job for one in prepared])

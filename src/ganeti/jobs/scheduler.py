@@ -68,6 +68,13 @@ class Scheduler:
         if not needs:
             heapq.heappush(self._ready, (priority, job_id))
 
+    def start_at_once(self, job_id: int, limit: int) -> bool:
+        """Give a job that nothing holds back a slot, if no other job waits for one."""
+        if self._ready or len(self._running) >= limit:
+            return False
+        self._running.add(job_id)
+        return True
+
     def remove(self, job_id: int) -> bool:
         """Remove a queued job; return False if it is not queued."""
         queued = self._queued.pop(job_id, None)

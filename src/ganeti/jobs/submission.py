@@ -1,4 +1,4 @@
-"""Makes durable jobs of opcodes: checked, numbered, written (T1), and only then known."""
+"""Makes durable jobs of opcodes: checked, numbered, written (T1), and only then known to others."""
 
 import asyncio
 import logging
@@ -15,6 +15,7 @@ from ganeti.jobs.journal import Journal
 from ganeti.jobs.record import (
     KEY_KIND,
     Dependency,
+    FirstWrite,
     LiveJob,
     job_key,
     without_secrets,
@@ -59,6 +60,16 @@ Before: TypeAlias = Prepared | LiveJob | int | GanetiError
 """A job of a submission: new, already accepted (by its key; an id if it is archived), or refused."""
 
 
+@dataclass(frozen=True, slots=True)
+class EarlyStarts:
+    """How a job starts while it is being written."""
+
+    start: Callable[[LiveJob], bool]
+    """Starts a job if nothing holds it back; returns whether it has started."""
+    abandon: Callable[[LiveJob], Awaitable[None]]
+    """Stops a job that could not be written."""
+
+
 class Submission:
     """Makes jobs of opcodes."""
 
@@ -69,12 +80,15 @@ class Submission:
         jobs: dict[int, LiveJob],
         register: Callable[[Sequence[LiveJob]], None],
         archived_status: StatusOf,
+        *,
+        early: EarlyStarts,
     ) -> None:
         self._journal = journal
         self._clock = clock
         self._jobs = jobs
         self._coming = 0
         self._archived_status = archived_status
+        self._early = early
         self._numbering = asyncio.Lock()
         self._registering = asyncio.Lock()
         self._ids: JobIdAllocator | None = None
@@ -114,7 +128,8 @@ class Submission:
             prepared = await self._prepare(batch, live, keys=keys, known=known, submitter=submitter)
             groups = _grouped([one for one in prepared if isinstance(one, Prepared)])
             if len(groups) == 1:  # the common case: no task is needed beside the caller's own
-                refused = [await self._commit(groups[0])]
+                is_alone = self._coming == len(groups[0]) == 1
+                refused = [await (self._commit_early if is_alone else self._commit)(groups[0])]
             else:
                 refused = await asyncio.gather(*(self._commit(group) for group in groups))
         finally:
@@ -161,6 +176,30 @@ class Submission:
             err = await self._commit(group)
             if err is not None:
                 raise err
+
+    async def _commit_early(self, group: Sequence[Prepared]) -> GanetiError | None:
+        """T1 of a single job, which starts meanwhile if nothing holds it back."""
+        job = group[0].job
+        if not self._early.start(job):
+            return await self._commit(group)
+        try:
+            written = self._journal.post(group[0].rows)
+        except GanetiError as err:
+            await self._early.abandon(job)
+            return err
+        if written is None:
+            await self._early.abandon(job)
+            return await self._commit(group)
+        first = job.first_write = FirstWrite(written)
+        try:
+            await self._journal.posted(written)
+        except GanetiError as err:
+            await self._early.abandon(job)
+            return err
+        self.register([job])
+        job.first_write = None
+        first.known.set_result(None)
+        return None
 
     async def _commit(self, group: Sequence[Prepared]) -> GanetiError | None:
         """T1: write jobs in one transaction, and make them known."""

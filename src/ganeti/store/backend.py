@@ -11,6 +11,7 @@ Every method may raise StoreError if the data can no longer be read or written (
 content, closed store); the role is Lost then, unless the back end was closed.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -107,6 +108,13 @@ class StateBackend(StateHistory, Protocol):
 
         Raises NotMaster or Refused (certainly not written) or CommitUnknown. Calls are applied in
         order, also with `submit`. Cancelling the caller does not revoke the transaction.
+        """
+        ...
+
+    def post(self, lease: Lease, txn: Transaction) -> asyncio.Future[Position] | None:
+        """Queue at once what `commit` would: all that is written later comes after it, and is refused with it.
+
+        The future gets the position. None while the order is open (during a hand-over): nothing is queued then.
         """
         ...
 

@@ -247,6 +247,13 @@ class EmbeddedStore(LeasedStore):
         position = await self._local.add(lease.epoch, txn, size, leader.acknowledge)
         return Receipt(position, leader.is_degraded)
 
+    def post(self, lease: Lease, txn: Transaction) -> asyncio.Future[Position] | None:
+        if self._handing_over.locked() or self._held_up:
+            return None
+        size = check_transaction(txn)
+        self._roles.check_lease(lease)
+        return self._local.add(lease.epoch, txn, size, self._current_term().acknowledge)
+
     def submit(self, lease: Lease, txn: Transaction) -> None:
         if self._handing_over.locked():
             raise Refused("the mastership is being handed over")

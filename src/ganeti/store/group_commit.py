@@ -108,8 +108,11 @@ class GroupCommit:
             raise NotMaster(f"{self._name} is closed")
 
     def _begin(self) -> None:
+        """Write soon: what is queued in the same turn of the loop shares the sync."""
         if not self._is_writing:
-            self._write_next()
+            self._is_writing = True
+            self._idle.clear()
+            asyncio.get_running_loop().call_soon(self._write_next)
 
     def _write_next(self) -> None:
         """Give the writer the waiting transactions, up to a limit."""

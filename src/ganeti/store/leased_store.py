@@ -68,6 +68,9 @@ class LeasedStore(abc.ABC):
         position = await self._add(lease, txn, size)
         return Receipt(position, self._is_degraded())
 
+    def post(self, lease: Lease, txn: Transaction) -> asyncio.Future[Position] | None:
+        return self._add(lease, txn, check_transaction(txn))
+
     async def _write_ceiling(self, lease: Lease, ceiling: int) -> None:
         """Write the row with the ceiling of job ids; raises like `commit`."""
         row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))

@@ -288,11 +288,14 @@ async def test_archived_jobs_are_found_with_their_log_and_leave_no_row() -> None
     async def talk(run: OpRun) -> Outcome:
         for number in range(250):
             run.log(f"line {number}")
+        await gate.wait()
         return Outcome("ok")
 
+    gate = asyncio.Event()
     rig.executor.behaviours["talk"] = talk
     job_id = await rig.queue.submit([delay(comment="talk")])
     assert await rig.queue.archive(job_id) is False
+    gate.set()
     await rig.final(job_id)
     assert await rig.queue.archive(job_id) is True
     assert rig.queue.view(job_id) is None

@@ -414,6 +414,7 @@ async def test_secrets_are_used_but_never_stored_or_shown() -> None:
     stored: list[bytes] = []
 
     async def run(run: OpRun) -> Outcome:
+        await run.started()
         seen.append(getattr(run.op, "osparams_secret", None))
         stored.append(b"".join(rig.world.disk.rows.values()))
         return Outcome()

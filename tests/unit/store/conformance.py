@@ -205,6 +205,47 @@ class StoreConformance:
         assert (await rows_of(store))["instance", "x"] == b"3"
         await store.close()
 
+    async def test_posted_transactions_keep_their_place(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        first = store.post(lease, put("x", "1"))
+        receipt = await store.commit(lease, put("x", "2"))
+        assert first is not None
+        assert first.done()
+        assert (first.result().serial, receipt.position.serial) == (1, 2)
+        assert (await rows_of(store))["instance", "x"] == b"2"
+        await store.close()
+
+    async def test_a_post_is_refused_like_a_commit(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        with pytest.raises(Refused, match="operations"):
+            store.post(lease, Transaction(put("a").operations * 100_000))
+        await store.step_down("asked to")
+        with pytest.raises(NotMaster):
+            store.post(lease, put("a"))
+        await store.close()
+
+    @pytest.mark.requirement("G1", "G16")
+    async def test_what_waits_behind_a_refused_post_is_refused_with_it(
+        self, harness: Harness
+    ) -> None:
+        store, lease = await master(harness)
+        harness.hold_sync(store)
+        held = asyncio.create_task(store.commit(lease, put("held")))
+        await asyncio.sleep(0)
+        posted = store.post(lease, put("lost", bytes(900_000)))
+        behind = asyncio.create_task(store.commit(lease, put("built on it")))
+        await asyncio.sleep(0)
+        harness.fill(store)
+        assert posted is not None
+        for write in (posted, behind):
+            with pytest.raises(Refused):
+                await write
+        await asyncio.wait((held,))
+        await harness.free(store)
+        assert set(await keys_of(store)) <= {"held"}
+        await asyncio.gather(held, return_exceptions=True)
+        await store.close()
+
     @pytest.mark.requirement("G1", "G2")
     async def test_a_restart_keeps_all_acknowledged(self, harness: Harness) -> None:
         store, lease = await master(harness)
