@@ -69,10 +69,10 @@ lint: $(STAMP) ## form, rules, types, layers and the table of mutations, without
 	$(BIN)/python scripts/mutations.py --check
 
 unit: $(STAMP) ## the tests that need no daemon and no virtual machine; of many like cases some
-	$(PYTEST) -n $$(($$(nproc) * 3 / 2)) --dist worksteal -m 'not soak' --sampled tests/unit
+	$(PYTEST) -n $$(($$(nproc) * 3 / 2)) --dist worksteal -m 'not soak' --sampled $(PART) tests/unit
 
-check: $(STAMP) ## the inner loop: lint and unit tests side by side, of many like cases some
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going lint unit
+check: $(STAMP) ## the inner loop: lint, and side by side the unit tests of what has changed and a quarter of the others
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going lint unit PART=--concerned
 
 suite: packages $(STAMP) ## all tests, with real daemons and machines; of slow like cases some; what fails runs once more, alone
 	@scripts/build_console $(BIN)/python optional

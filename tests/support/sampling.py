@@ -9,13 +9,18 @@ With `--rotated` only a test with `@pytest.mark.rotated(8)` has so many of its c
 take many seconds each, and are alike. Of the files whose tests have `@pytest.mark.in_turn` a part is run, others
 each time: each needs minutes of a processor, and most of what it proves has faster tests, too.
 
+With `--concerned` the files of the changed packages are run, and of the others a part, others each time. Changed
+is what differs from the commit before the last one. Files that are left out are not even imported.
+
 The choice follows the seed of the random order, which is printed first: `--randomly-seed=SEED --sampled`
 chooses the same again.
 """
 
 import random
+import subprocess
 from collections.abc import Iterable
 from math import ceil
+from pathlib import Path, PurePath
 
 import hypothesis
 import pytest
@@ -29,6 +34,14 @@ EXAMPLES = 10
 TURNS = 4
 """One of so many files that take turns is run."""
 
+UNIT = PurePath("tests/unit")
+PRODUCT = PurePath("src/ganeti")
+CHANGES = (
+    ("git", "diff", "--name-only", "HEAD~1"),
+    ("git", "ls-files", "--others", "--exclude-standard"),
+)
+CONCERNED = pytest.StashKey[frozenset[PurePath]]()
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before test modules are imported: a test has the profile of the moment when it is made."""
@@ -37,6 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
             "sampled", hypothesis.settings(), max_examples=EXAMPLES
         )
         hypothesis.settings.load_profile("sampled")
+    if config.getoption("concerned"):
+        config.stash[CONCERNED] = concerned_by(changed_files(config.rootpath))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,6 +59,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rotated", action="store_true", help="of the cases of tests marked as rotated run some"
     )
+    parser.addoption(
+        "--concerned",
+        action="store_true",
+        help="run the tests of changed packages, and some of the files of the others",
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip a file of another package whose turn it is not."""
+    concerned = config.stash.get(CONCERNED, None)
+    if concerned is None or not collection_path.match("test_*.py"):
+        return None
+    name = PurePath(collection_path).relative_to(config.rootpath)
+    if name.parent == UNIT or not concerned.isdisjoint((name, *name.parents)):
+        return None
+    dice = random.Random(f"{config.getoption('randomly_seed', 0)} {name}")
+    return dice.randrange(TURNS) > 0 or None
+
+
+def changed_files(top: Path) -> list[str]:
+    """What differs from the commit before the last one; nothing where there is no such commit."""
+    found: list[str] = []
+    for command in CHANGES:
+        done = subprocess.run(command, cwd=top, capture_output=True, text=True, check=False)
+        found += done.stdout.splitlines()
+    return found
+
+
+def concerned_by(changed: Iterable[str]) -> frozenset[PurePath]:
+    """The folders and files of tests that changed files concern."""
+    found: set[PurePath] = set()
+    for path in map(PurePath, changed):
+        if path.is_relative_to(PRODUCT):
+            found.add(UNIT / path.relative_to(PRODUCT).parts[0])
+        elif path.is_relative_to(UNIT):
+            found.add(path if path.name.startswith("test_") else path.parent)
+    return frozenset(found - {UNIT})
 
 
 def chosen(cases: Iterable[str], count: int, seed: object) -> frozenset[str]:

@@ -1,10 +1,10 @@
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
-from tests.support.sampling import chosen
+from tests.support.sampling import TURNS, changed_files, chosen, concerned_by
 
 TOP = Path(__file__).resolve().parents[3]
 CASES = [f"test_x.py::test_it[{number}]" for number in range(100)]
@@ -122,3 +122,53 @@ def collected(place: Path, *options: str) -> str:
         check=False,
     )
     return done.stdout + done.stderr
+
+
+def test_concerned_by_changed_packages_are_concerned() -> None:
+    changed = [
+        "src/ganeti/jobs/queue.py",
+        "src/ganeti/store/etcd/writer.py",
+        "tests/unit/units/test_drbd.py",
+        "tests/unit/cli/fake_master.py",
+        "tests/unit/test_house.py",
+        "docs/design/jobs.md",
+        "README.md",
+    ]
+    assert concerned_by(changed) == {
+        PurePath("tests/unit/jobs"),
+        PurePath("tests/unit/store"),
+        PurePath("tests/unit/units/test_drbd.py"),
+        PurePath("tests/unit/cli"),
+        PurePath("tests/unit/test_house.py"),
+    }
+
+
+def test_last_commit_and_what_follows_it_have_changed(tmp_path: Path) -> None:
+    assert changed_files(tmp_path) == []
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com")
+    subprocess.run(("git", "init", "-q"), cwd=tmp_path, check=True)
+    for name in ("first", "last"):
+        (tmp_path / name).write_text(name)
+        subprocess.run(("git", "add", name), cwd=tmp_path, check=True)
+        subprocess.run((*git, "commit", "-qm", name), cwd=tmp_path, check=True)
+    (tmp_path / "first").write_text("again")
+    (tmp_path / "new").write_text("not in git yet")
+    assert sorted(changed_files(tmp_path)) == ["first", "last", "new"]
+
+
+@pytest.mark.sampled(0)
+def test_files_of_other_packages_take_turns(tmp_path: Path) -> None:
+    """Without git nothing has changed, and all files take turns, but those beside the packages."""
+    names = [*(f"other/test_{number}.py" for number in range(40)), "test_always.py"]
+    for name in names:
+        path = tmp_path / "tests/unit" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("def test_it():\n    pass\n")
+    first, again, other = (
+        collected(tmp_path, "--concerned", f"--randomly-seed={seed}").count("::test_it")
+        for seed in (1, 1, 2)
+    )
+    assert first == again != other
+    for count in (first, other):
+        assert 1 < count < 2 * len(names) / TURNS
+    assert collected(tmp_path).count("::test_it") == len(names)
