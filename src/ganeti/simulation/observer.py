@@ -78,6 +78,8 @@ class Observer:
             ops = [state.op for state in job.ops]
             detail = ", ".join(op.summary() for op in ops)
             known = self._jobs[job.id] = _Job(None, detail, _instances_of(ops))
+            if status is not JobStatus.QUEUED:  # it started while it was being written
+                self._trace.add(Kind.JOB_QUEUED, str(job.id), detail, instances=known.instances)
         if known.status is status:
             return
         known.status, detail = status, known.detail

@@ -49,6 +49,8 @@ def test_job_of_an_administrator_runs() -> None:
     cluster = cluster_of()
     assert cluster.run(stop_one) is JobStatus.SUCCESS
     assert [one.why for one in cluster.trace.downtimes()] == ["it was shut down"]
+    jobs = cluster.trace.of(Kind.JOB_QUEUED, Kind.JOB_RUNS, Kind.JOB_ENDED)
+    assert [event.kind for event in jobs] == [Kind.JOB_QUEUED, Kind.JOB_RUNS, Kind.JOB_ENDED]
 
 
 def test_master_reads_its_own_hooks_without_a_call() -> None:
