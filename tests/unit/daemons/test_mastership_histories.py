@@ -12,6 +12,7 @@ HISTORIES, LONG = 6, 2_000
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.rotated(2)
 @pytest.mark.timeout(120)
 @pytest.mark.requirement("G1", "G2", "G4", "G19", "F2", "F4")
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + HISTORIES))

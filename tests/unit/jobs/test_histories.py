@@ -19,6 +19,7 @@ TRIES = 100
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.rotated(4)
 @pytest.mark.timeout(120)
 @pytest.mark.requirement("G1", "G4", "G5", "G6", "G7", "G8", "G11", "F2", "F3", "F11")
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ TRIES = 40
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.rotated(2)
 @pytest.mark.timeout(180)
 @pytest.mark.requirement("G1", "G5", "G6", "G8", "D6", "D7", "D9", "D11", "D12", "D13")
 @pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES, BATCH))

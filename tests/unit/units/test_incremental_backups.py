@@ -341,6 +341,7 @@ async def test_node_of_the_version_before_saves_to_itself_by_a_connection(master
 # --- failures ---
 
 
+@pytest.mark.rotated(40)
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("act", ["save", "save running", "restore"])
 @pytest.mark.parametrize("number", range(1, 15))
@@ -364,6 +365,7 @@ async def test_failure_within_a_node_leaves_whole_backups(
         assert contents(master.world) == ["old", "old"]
 
 
+@pytest.mark.rotated(40)
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("runs", [False, True])
 @pytest.mark.parametrize("number", range(1, 21))

@@ -533,6 +533,7 @@ async def acts_of(story: Story) -> int:
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.rotated(16)
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("name", STORIES)
 async def test_any_call_may_fail(name: str, fault: Fault) -> None:

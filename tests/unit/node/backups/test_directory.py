@@ -133,6 +133,7 @@ def test_crash_at_each_step_leaves_the_old_state_or_the_new_one(
     assert number > 15
 
 
+@pytest.mark.rotated(10)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_history_gives_every_kept_backup_back(tmp_path: Path, seed: int) -> None:
     """Writes, growth, backups, prunes and crashes, in any order."""

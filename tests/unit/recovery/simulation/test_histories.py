@@ -35,6 +35,7 @@ def run(first: int, count: int, theme: str = "") -> int:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.rotated(4)
 @pytest.mark.timeout(180)
 @pytest.mark.requirement("G1", "G5", "G8")
 @pytest.mark.requirement("D1", "D2", "D3", "D4", "D5", "D6", "D7", "D8", "D9", "D11", "D12", "D13")
@@ -44,6 +45,7 @@ def test_no_disk_has_two_writers_and_no_write_is_lost(first: int) -> None:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.rotated(1)
 @pytest.mark.timeout(180)
 @pytest.mark.requirement("D2", "D8", "D9")
 @pytest.mark.parametrize("first", range(FIRST, FIRST + 300, BATCH))

@@ -37,6 +37,7 @@ def run(first: int, count: int, rules: type[Rules]) -> int:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.rotated(4)
 @pytest.mark.timeout(120)
 @pytest.mark.requirement("G1", "G2", "G4", "G8", "F2")
 @pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES, BATCH))
