@@ -300,17 +300,23 @@ class ClusterHistory:
             node.hangs_guests = False
             self._return_one(name)
         await cluster.run_for(2 * LOOK_S)
-        if cluster.master is not None:
-            for one in cluster.snapshot.nodes_by_name():
-                if one.maintenance is not None:
-                    await self._submit(OpNodeMaintenanceEnd(node_name=one.name, failback=False))
+        await self._end_maintenance()
         end = cluster.now + HEALED_S
         while (lacking := self._lacking()) and cluster.now < end and not self._judge.broken:
             await cluster.run_for(LOOK_S)
             for name in cluster.nodes:  # a power cut that was under way may have come late
                 self._return_one(name)
+            await self._end_maintenance()
         if lacking and not self._judge.broken:
             raise Violation(f"although all is well: {lacking[0]}")
+
+    async def _end_maintenance(self) -> None:
+        """Where a node can leave maintenance: one that is offline does later."""
+        if self._cluster.master is None:
+            return
+        for one in self._cluster.snapshot.nodes_by_name():
+            if one.maintenance is not None and not one.offline:
+                await self._submit(OpNodeMaintenanceEnd(node_name=one.name, failback=False))
 
     def _lacking(self) -> list[str]:
         """Return what is not yet as it should be."""

@@ -9,10 +9,13 @@ from msgspec.structs import replace
 from ganeti.config.transaction import Draft
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeSetParams
+from ganeti.model.recovery import NodeState
+from ganeti.recovery.status import RecoveryStatus
 from ganeti.rpc.procedures.files import NodeFile
 from ganeti.simulation.faulty_store import Crash, Refuse
 from ganeti.simulation.nodes.state import Guest
 from tests.support.fake_rpc import Fault
+from tests.support.recovery_status import FakeRecovery, node_status
 from tests.support.units_cluster import (
     NODES,
     Master,
@@ -406,6 +409,20 @@ async def test_mark_of_recovery_ends_with_the_return(master: Master) -> None:
     succeeded(await master.run(modify(offline=True, awaits_return=True, force=True)))
     succeeded(await master.run(modify(offline=False)))
     assert (master.node(2).offline, master.node(2).awaits_return) == (False, False)
+
+
+@pytest.mark.requirement("G5")
+@pytest.mark.parametrize("state", NodeState)
+async def test_recovery_marks_no_node_that_answers_again(master: Master, state: NodeState) -> None:
+    """Its job has waited for the lock of the node, which has returned: a guest may have been started there."""
+    answers = state in (NodeState.HEALTHY, NodeState.RETURNING)
+    recovery = FakeRecovery()
+    recovery.state = RecoveryStatus((node_status(2, state=state),))
+    object.__setattr__(master.services, "recovery", recovery)
+    view = await master.run(modify(offline=True, awaits_return=True, force=True))
+    assert ("answers again" in str(view.ops[0].result)) is answers
+    assert master.node(2).offline is not answers
+    succeeded(await master.run(modify(offline=True)))  # an administrator may know better
 
 
 @pytest.mark.parametrize("fault", list(Fault))

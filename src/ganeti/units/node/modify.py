@@ -96,6 +96,8 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
             check_powered(ctx.snapshot, old)
         if old.uuid == ctx.snapshot.cluster.master_node:
             check_master(op, old)
+        if op.offline and op.awaits_return:
+            _check_has_not_returned(ctx, old)
         new = replace(
             with_role(old, op),
             secondary_ip=op.secondary_ip or old.secondary_ip,
@@ -184,6 +186,20 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
         if plan.returns and self.op.end_misplaced and (jobs := _reconnecting(ctx, plan.new)):
             return Outcome(jobs=jobs)
         return Outcome(result)
+
+
+def _check_has_not_returned(ctx: UnitContext, node: Node) -> None:
+    """Refuse to mark a node offline that has answered since it was fenced.
+
+    Guests may have been started on it while the job waited for its lock. A failover trusts the mark, so they would run
+    twice.
+    """
+    for one in ctx.services.recovery.status().nodes:
+        if one.name == node.name and one.state in (NodeState.HEALTHY, NodeState.RETURNING):
+            raise PrereqError(
+                f"node {node.name} answers again, so automatic recovery does not mark it offline",
+                ErrorCode.WRONG_STATE,
+            )
 
 
 def _reconnecting(ctx: UnitContext, node: Node) -> list[list[OpCode]]:
