@@ -49,18 +49,15 @@ class Journal:
     async def commit(self, operations: Sequence[Operation]) -> None:
         """Write, and return once it is durable. Raises Refused, NotMaster or CommitUnknown."""
         self.check()
-        await self._durable(self._store.commit(self._lease, Transaction(tuple(operations))))
+        await self.durable(self._store.commit(self._lease, Transaction(tuple(operations))))
 
     def post(self, operations: Sequence[Operation]) -> asyncio.Future[Position] | None:
-        """Write in order from now on; `posted` waits for it. None if only `commit` keeps the order."""
+        """Write in order from now on; `durable` waits for it. None if only `commit` keeps the order."""
         self.check()
         return self._store.post(self._lease, Transaction(tuple(operations)))
 
-    async def posted(self, written: asyncio.Future[Position]) -> None:
-        """Return once it is durable; raises like `commit`."""
-        await self._durable(written)
-
-    async def _durable(self, written: Awaitable[Receipt | Position]) -> None:
+    async def durable(self, written: Awaitable[Receipt | Position]) -> None:
+        """Return once a write is durable; raises like `commit`."""
         try:
             await written
         except Refused:

@@ -77,8 +77,11 @@ def timestamp(seconds: float) -> Timestamp:
     return micros // 1_000_000, micros % 1_000_000
 
 
-class NeverSubmitted(Exception):
-    """A job that started while it was being written could not be written: it does not exist."""
+class NeverSubmitted(asyncio.CancelledError):
+    """A job that started while it was being written could not be written: it does not exist.
+
+    For a unit it is the end of its task, and no failure of its opcode.
+    """
 
 
 class FirstWrite:
@@ -90,7 +93,7 @@ class FirstWrite:
     def __init__(self, written: asyncio.Future[Position]) -> None:
         self.written = written
         self.known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the job is known to others; stays open if the write fails."""
+        """Done when the job is known to others; cancelled if the write fails."""
 
     def check(self) -> None:
         """Raise NeverSubmitted if the write has failed."""
@@ -192,9 +195,10 @@ class LiveJob:
             self.first_write.check()
 
     async def known(self) -> None:
-        """Return when the job is stored and known to others."""
-        if self.first_write is not None:
-            await asyncio.wait((self.first_write.known,))
+        """Return when the job is stored and known to others; NeverSubmitted if it cannot be stored."""
+        if (first := self.first_write) is not None:
+            await asyncio.wait((first.known,))
+            first.check()
 
     def tell(self, event: Event) -> None:
         """Change the state by the table, and wake the waiting clients."""

@@ -192,8 +192,9 @@ class Submission:
             return await self._commit(group)
         first = job.first_write = FirstWrite(written)
         try:
-            await self._journal.posted(written)
+            await self._journal.durable(written)
         except GanetiError as err:
+            first.known.cancel()
             await self._early.abandon(job)
             return err
         self.register([job])

@@ -160,7 +160,7 @@ JOBS = (_start, _record, _say, _end, _wait, _submit, _submit_too_much, _change, 
 @pytest.mark.parametrize("behaviour", JOBS)
 @pytest.mark.parametrize("turns", range(6))
 async def test_nothing_is_left_of_a_job_that_cannot_be_written(
-    behaviour: Callable[[OpRun], object], turns: int
+    behaviour: Callable[[OpRun], object], turns: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """`turns` of the loop pass before the job does something: its writes come before and after the refusal."""
     rig = await ready()
@@ -174,6 +174,25 @@ async def test_nothing_is_left_of_a_job_that_cannot_be_written(
     rig.executor.behaviours["later"] = later
     await refused(rig, "later")
     assert await is_untouched(rig)
+    assert rig.config.snapshot.instance_by_name("web9.example.com") is None
+    assert "unexpectedly" not in caplog.text  # a refused submission is no fault of the unit
+    await rig.end()
+
+
+async def test_task_of_a_refused_job_waits_for_nothing() -> None:
+    """A task that a unit leaves behind has the job's context."""
+    rig = await ready()
+    tasks: list[asyncio.Task[object]] = []
+
+    async def leave(run: OpRun) -> Outcome:
+        change = rig.config.change(lambda draft: draft.put(sample_instance(9)))
+        tasks.append(asyncio.create_task(change))
+        return await _wait(run)
+
+    rig.executor.behaviours["leave"] = leave
+    await refused(rig, "leave")
+    done, _ = await asyncio.wait(tasks, timeout=1)
+    assert [task.cancelled() for task in done] == [True]
     assert rig.config.snapshot.instance_by_name("web9.example.com") is None
     await rig.end()
 

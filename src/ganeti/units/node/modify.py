@@ -197,7 +197,8 @@ def _check_has_not_returned(ctx: UnitContext, node: Node) -> None:
     for one in ctx.services.recovery.status().nodes:
         if one.name == node.name and one.state in (NodeState.HEALTHY, NodeState.RETURNING):
             raise PrereqError(
-                f"node {node.name} answers again, so automatic recovery does not mark it offline",
+                f"node {node.name} answers again, so automatic recovery does not mark it offline;"
+                " there is nothing to do",
                 ErrorCode.WRONG_STATE,
             )
 
