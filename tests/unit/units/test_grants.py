@@ -19,7 +19,11 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
-from ganeti.model.opcodes.instance_changes import OpInstanceActivateDisks, OpInstanceGrowDisk
+from ganeti.model.opcodes.instance_changes import (
+    OpInstanceActivateDisks,
+    OpInstanceGrowDisk,
+    OpInstanceRecreateDisks,
+)
 from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
 from ganeti.model.opcodes.moving import OpInstanceFailover
 from ganeti.model.opcodes.node import OpNodeSetParams
@@ -27,6 +31,7 @@ from ganeti.model.recovery import InstanceRow, NodeState, Recovery
 from ganeti.node.grants import opens
 from ganeti.rpc.procedures.instances import INSTANCE_START, StartArgs
 from ganeti.simulation.faulty_store import Crash
+from ganeti.simulation.nodes.state import Guest
 from ganeti.units.instance.grants import check_recovery
 from tests.support.fake_rpc import Fault
 from tests.support.units_cluster import NODES, Master, WatchedRpc, World, failed, succeeded
@@ -77,14 +82,17 @@ def generation(master: Master) -> int:
     return found
 
 
-async def lose(master: Master, state: NodeState | None, *, is_off: bool = True) -> None:
+async def lose(
+    master: Master, state: NodeState | None, *, is_off: bool = True, awaits_return: bool = False
+) -> None:
     """The third node is dead and marked offline; recovery has got so far with it."""
     master.rpc.nodes.pop("node3.example.com", None)
     master.world.node(3).guests.clear()
     row = NodeRow(NODES[2], state, 1, is_off=is_off) if state else None
 
     def change(draft: Draft) -> None:
-        draft.put(replace(draft.nodes[NODES[2]], offline=True, recovery=row))
+        node = draft.nodes[NODES[2]]
+        draft.put(replace(node, offline=True, awaits_return=awaits_return, recovery=row))
 
     await master.change(change)
 
@@ -198,6 +206,86 @@ async def test_watchdog_counts_for_a_guest_that_its_node_knew_as_protected(maste
     one = master.instance(NAME)
     await master.change(lambda draft: draft.put(replace(one, under_lease=True)))
     succeeded(await master.run(failover()))
+
+
+@pytest.mark.requirement("G5", "D7")
+@pytest.mark.parametrize("move", ["failover", "migrate", "new primary", "recreate"])
+@pytest.mark.parametrize(
+    "state", [NodeState.FENCED, NodeState.RETURNING, NodeState.HEALTHY, NodeState.STUCK]
+)
+async def test_guest_without_protection_outlives_the_lease_of_its_node(
+    master: Master, state: NodeState, move: str
+) -> None:
+    """Recovery's offline mark says nothing of a guest that the watchdog does not end; the power does."""
+    op = await unprotected(master, move)
+    await lose(master, state, is_off=False, awaits_return=True)
+    before = master.instance(NAME)
+    _, (text, code) = failed(await master.run(op))
+    assert code == "wrong_state"
+    assert f"{NAME} may still run on node3.example.com" in text
+    assert "gnt-node fenced --confirm node3.example.com" in text
+    assert (master.rpc.acts(), master.instance(NAME)) == ([], before)
+    await lose(master, NodeState.FENCED, is_off=True, awaits_return=True)
+    succeeded(await master.run(op))
+    assert master.instance(NAME).primary_node == NODES[1]
+
+
+@pytest.mark.requirement("G5", "D7")
+@pytest.mark.parametrize("move", ["failover", "migrate", "new primary", "recreate"])
+async def test_administrator_who_marks_a_node_offline_promises_that_it_is_dead(
+    master: Master, move: str
+) -> None:
+    op = await unprotected(master, move)
+    await lose(master, NodeState.FENCED, is_off=False, awaits_return=True)
+    failed(await master.run(op))
+    succeeded(await master.run(OpNodeSetParams(node_name="node3.example.com", offline=True)))
+    succeeded(await master.run(op))
+    assert master.instance(NAME).primary_node == NODES[1]
+
+
+async def unprotected(master: Master, move: str) -> OpCode:
+    """An instance without protection on the third node, and an opcode that gives it the second one."""
+    is_local = move in ("new primary", "recreate")
+    template = "file" if is_local else "sharedfile"
+    op = create(pnode="node3.example.com", start=not is_local, disk_template=template)
+    succeeded(await master.run(op))
+    if move == "new primary":
+        master.world.node(2).local.disks |= master.world.node(3).local.disks
+    if move == "recreate":
+        master.world.node(3).local.disks.clear()
+    master.rpc.reset()
+    return {
+        "failover": failover(),
+        "migrate": migrate(allow_failover=True),
+        "new primary": modify(pnode=TARGET),
+        "recreate": OpInstanceRecreateDisks(instance_name=NAME, nodes=[TARGET]),
+    }[move]
+
+
+@pytest.mark.requirement("G5", "D7")
+async def test_guest_that_was_protected_until_its_disks_were_closed_has_ended(
+    master: Master,
+) -> None:
+    await protected(master)
+    succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
+    succeeded(await master.run(modify(beparams={"recovery": "restart"})))
+    await lose(master, NodeState.FENCED, is_off=False, awaits_return=True)
+    succeeded(await master.run(failover()))
+    assert master.instance(NAME).primary_node == NODES[1]
+
+
+@pytest.mark.requirement("G5", "D7")
+async def test_guest_of_a_broken_migration_is_not_resumed_beside_one_that_may_run(
+    master: Master,
+) -> None:
+    succeeded(await master.run(create(pnode="node3.example.com")))
+    guest = master.world.node(3).guests[master.instance(NAME).uuid]
+    await lose(master, NodeState.FENCED, is_off=False, awaits_return=True)
+    master.world.node(2).guests[master.instance(NAME).uuid] = Guest(guest.spec, "incoming")
+    cleanup = migrate(target_node=None, cleanup=True)
+    _, (text, _code) = failed(await master.run(cleanup))
+    assert f"{NAME} may still run on node3.example.com" in text
+    assert master.instance(NAME).primary_node == NODES[2]
 
 
 @pytest.mark.requirement("D6", "D8")

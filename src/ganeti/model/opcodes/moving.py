@@ -44,7 +44,8 @@ class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
 
         If the instance's node is dead, first make sure that the host is off, and mark it with 'gnt-node modify
         --offline yes'. Otherwise the failover is refused, because a node that does not answer may still run
-        the instance.
+        the instance. If automatic recovery has marked the node offline, confirm that the host is off with
+        'gnt-node fenced --confirm', unless its power is known to be off.
         """,
     )  # fmt: skip
 

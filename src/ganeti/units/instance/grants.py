@@ -56,10 +56,12 @@ def with_writer(
     """Return the instance with `node` as the writer of its disks; PrereqError if another node may be writing.
 
     `is_closed`: the present writer's node has reported that the guest does not write. Otherwise the row of that node
-    must say that it is fenced (D6), unless the instance is not protected, or `force` accepts the risk. `again`: a new
-    generation also if `node` is the writer already.
+    must say that it is fenced (D6), or `force` accepts the risk. If the instance is not protected, an administrator's
+    offline mark is enough. `again`: a new generation also if `node` is the writer already.
     """
     protected = is_protected(draft, instance)
+    if not (protected or is_closed or force) and node != instance.primary_node:
+        check_has_ended(draft, instance)
     if not protected and not _has_grants(instance):
         return instance
     is_certain = is_closed or force or not protected
@@ -86,6 +88,24 @@ def with_writer(
         except GrantRefused as err:
             raise _refusal(draft, instance, grant, node) from err
     return _with_grants(instance, grants)
+
+
+def check_has_ended(view: View, instance: Instance) -> None:
+    """Refuse to count the guest as ended because recovery has marked its node offline (D7).
+
+    This mark promises only that the guests that recovery has fenced have ended. An administrator's mark promises it for
+    all guests.
+    """
+    node = view.nodes[instance.primary_node]
+    if not (node.offline and node.awaits_return) or _is_fenced(view, instance, node.uuid):
+        return
+    if _has_grants(instance) and all(one.writer != node.uuid for one in _grants(instance)):
+        return
+    raise PrereqError(
+        f"{instance.name} may still run on {node.name}: automatic recovery has marked that node offline, but the node"
+        f" is not known to be off (D7); make sure that it is, then run: gnt-node fenced --confirm {node.name}",
+        ErrorCode.WRONG_STATE,
+    )
 
 
 def record_writer(uuid: str, node: str, *, is_closed: bool, again: bool = False) -> Change:

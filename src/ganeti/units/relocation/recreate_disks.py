@@ -35,7 +35,7 @@ from ganeti.units.instance.access import (
 from ganeti.units.instance.device_changes import only_known
 from ganeti.units.instance.disk_changes import size_of
 from ganeti.units.instance.disks import JobNames, disks_on, planner_of
-from ganeti.units.instance.grants import record_empty
+from ganeti.units.instance.grants import check_has_ended, record_empty
 from ganeti.units.instance.requests import check_disks, disk_mode
 from ganeti.units.instance.snapshot_checks import check_no_snapshots
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
@@ -98,9 +98,11 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
         return DiskPlan(before=instance, after=after, node=nodes[0], disks=made)
 
     async def _check_down(self, ctx: UnitContext, instance: Instance) -> None:
-        """Return whether the node can be queried; a node that is marked offline counts as dead: its disks are lost."""
+        """Refuse an instance that runs or should run; a node that is marked offline counts as dead: its disks are lost."""
         node = primary_node(ctx, instance)
-        if not node.offline and await running_state(ctx, node, instance) is not None:
+        if node.offline:
+            check_has_ended(ctx.snapshot, instance)
+        elif await running_state(ctx, node, instance) is not None:
             raise PrereqError(
                 f"{instance.name} runs on {node.name}; first run: gnt-instance shutdown {instance.name}",
                 ErrorCode.WRONG_STATE,
