@@ -199,7 +199,7 @@ class ArraySearch:
             self._decide(np.where(fits, scores, np.inf)[:, None])
         if self.place.nodes:
             self.place.group = int(self.state.group[self.place.nodes[0]])
-        if not (self.rules.best_only and self.place.nodes):
+        if not (self.rules.best_only and self.place.nodes) and not fits[self.open].all():
             self._count()
         return self.place
 

@@ -22,7 +22,7 @@ def decided(state: State, rules: Rules) -> Rules:
     groups = rules.groups
     if groups is None:
         groups = [n for n, one in enumerate(state.groups) if one.alloc_policy != "unallocable"]
-    inside = np.isin(state.group, list(groups))
+    inside = state.in_groups(groups)
     is_dedicated = bool(state.exclusive[inside].all())
     return msgspec.structs.replace(rules, dedicated=rules.dedicated and is_dedicated)
 

@@ -261,7 +261,7 @@ def _can_be_lost(losses: _Losses, nodes: Indices) -> Bools:
 
 def relevant_nodes(state: State, excluded: Excluded) -> Bools:
     """Return the nodes whose loss the cluster must survive."""
-    relevant = ~np.isin(state.group, list(excluded.groups))
+    relevant = ~state.in_groups(excluded.groups)
     if excluded.offline:
         relevant &= ~state.offline
     if excluded.lone_nodes:
@@ -278,10 +278,32 @@ def is_redundant(state: State, excluded: Excluded = NOTHING_EXCLUDED) -> bool:
 def _surely_evacuable(losses: _Losses) -> Bools:
     """Return, by node, True where one count for all nodes is enough; False requires a closer look."""
     state = losses.state
-    sure = losses.placeable & (losses.queues.counts == 0)
-    if not state.exclusive.any():
+    if state.exclusive.any():
+        return np.asarray(losses.placeable & (losses.queues.counts == 0))
+    sure = losses.placeable & _has_room_for_copies(losses)
+    if not sure.all():
         sure |= losses.placeable & losses.clear
     return np.asarray(sure)
+
+
+def _has_room_for_copies(losses: _Losses) -> Bools:
+    """Return, by node, whether its group has room for as many copies of the cluster's largest instance as must move.
+
+    Every other node is counted as if it had taken over its mirrored instances of all nodes.
+    """
+    state, others, mirrored = losses.state, losses.others, losses.mirrored
+    these, size = state.instances, len(state.nodes)
+    memory, disk = these.memory * these.uses_memory, (these.disk * these.is_local)[others]
+    number = np.bincount(state.primary[others], minlength=size)
+    taken = np.bincount(state.secondary[mirrored], memory[mirrored], minlength=size)
+    largest = max(1.0, memory[others].max(initial=0.0))
+    copies = np.floor((state.free - taken - largest - 1) / largest) + 1
+    if disk.any():
+        largest = max(1.0, disk.max())
+        copies = np.minimum(copies, np.floor((state.free_disk - largest - 1) / largest) + 1)
+    copies = np.maximum(copies, 0.0) * ~state.offline
+    by_group = np.bincount(state.group, copies, minlength=len(state.groups))
+    return np.asarray((number == 0) | (by_group[state.group] - copies >= number))
 
 
 def _mirrored_fit(state: State, mirrored: Bools) -> Bools:

@@ -7,7 +7,7 @@ missing; missing memory stays missing whatever moves.
 
 import copy
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import compress
@@ -133,12 +133,27 @@ class Rows(NamedTuple):
     secondary: Indices
 
 
+Memo = dict[int, tuple[Instance, Any]]
+"""The facts of `small` about instances, by their `id`; each instance is kept, so that no other gets its `id`."""
+MOST_KEPT = 3
+"""So many times the instances of a cluster may be in a memo before it is begun again."""
+
+
 class KeptColumns:
     """Follows descriptions of one cluster, whose instances are mostly the same objects."""
 
     def __init__(self) -> None:
         self._nodes: list[str] = []
         self._last: tuple[Sequence[Instance], Rows] | None = None
+        self._memo: Memo = {}
+
+    def memo(self, cluster: Cluster) -> Memo:
+        """Return the facts of `small` about instances of this and of earlier descriptions."""
+        if cluster.utilisation:  # it is among the facts
+            return {}
+        if len(self._memo) > MOST_KEPT * (len(cluster.instances) + 1):
+            self._memo = {}
+        return self._memo
 
     def of(self, cluster: Cluster) -> Rows:
         """Return the rows of the instances; the caller may change and extend all of them."""
@@ -262,10 +277,11 @@ class State:
         self.descriptions = list(cluster.instances)
         self.cluster = cluster
         self._domain: str | None = None
-        self.memo: dict[int, Any] = {}
-        """The facts of `small` about instances, by their `id`; copies share it."""
+        kept = kept or KeptColumns()
+        self.memo = kept.memo(cluster)
+        """Copies share it."""
         self._read_nodes(self.nodes)
-        rows = (kept or KeptColumns()).of(cluster)
+        rows = kept.of(cluster)
         self.names, self.instances, self.primary, self.secondary = rows
         self.tags = TagRules(cluster, self.primary, exclusion_tags)
         self._settle()
@@ -332,6 +348,18 @@ class State:
     def peers(self) -> Floats:
         """(secondary, primary): the memory that a node reserves for another's instances. Valid until the next change."""
         return self._peers.read()
+
+    @property
+    def has_shared(self) -> bool:
+        """True if the disks of some instance are on storage that all nodes share."""
+        return bool((self.instances.mirror == MIRROR_EXTERNAL).any())
+
+    def in_groups(self, groups: Iterable[int]) -> Bools:
+        """Return, by node, whether it is in one of these groups."""
+        chosen = np.zeros(len(self.groups), dtype=bool)
+        chosen[list(groups)] = True
+        inside: Bools = chosen[self.group]
+        return inside
 
     @property
     def domain(self) -> str:

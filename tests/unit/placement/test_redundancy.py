@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from ganeti.placement.answers import Settings, answer
-from ganeti.placement.description import Cluster
+from ganeti.placement.description import Cluster, Group, Instance, Node
 from ganeti.placement.load.message import read, wanted_instance
 from ganeti.placement.places import NO_NODE, Rules
 from ganeti.placement.redundancy import (
@@ -18,6 +18,7 @@ from ganeti.placement.redundancy import (
     can_be_lost,
     is_redundant,
     unplaced_by_loss,
+    unrecoverable_in_arrays,
     unrecoverable_nodes,
 )
 from ganeti.placement.state import State
@@ -178,3 +179,33 @@ def test_an_instance_whose_nodes_are_both_drained_can_change_group() -> None:
     assert (name, group, failed) == (one.name, "group1", [])
     words = [opcode["OP_ID"].removeprefix("OP_INSTANCE_") for opcode in job]
     assert words == ["REPLACE_DISKS", "MIGRATE", "REPLACE_DISKS"]
+
+
+@pytest.mark.parametrize("disk", [300, 1000])
+def test_room_for_copies_is_counted_after_the_failover(disk: int) -> None:
+    """A node whose loss is found harmless without a search is harmless for the search, too; at every edge of the room."""
+    outcomes = set()
+    for first in range(100, 600, 50):
+        for second in (99, 100, 101, 201, 301, 401):
+            state = State(_three_nodes(first, second, disk))
+            harmless = not unplaced_by_loss(state, 0)
+            assert (0 not in unrecoverable_in_arrays(state)) == harmless
+            assert (0 not in unrecoverable_nodes(state)) == harmless
+            outcomes.add(harmless)
+    assert outcomes == {True, False}
+
+
+def _three_nodes(first: int, second: int, disk: int) -> Cluster:
+    """A node with two mirrored instances and three others, and the free memory of the nodes that take them over."""
+    nodes = [
+        Node(name, "g", 1000, 0, free, disk + 500, disk, 16)
+        for name, free in (("lost", 500), ("first", first), ("second", second))
+    ]
+    instances = [
+        Instance(f"mirrored{number}", 100, 10, 1, primary="lost", secondary="first",
+                 template="drbd", disks=(10,))
+        for number in range(2)
+    ] + [
+        Instance(f"plain{number}", 100, 100, 1, primary="lost", disks=(100,)) for number in range(3)
+    ]  # fmt: skip
+    return Cluster([Group("default", "g")], nodes, instances)

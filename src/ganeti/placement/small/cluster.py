@@ -52,6 +52,8 @@ class Amounts(NamedTuple):
     is_local: bool
     is_mirrored: bool
     is_shared: bool
+    limited: tuple[object, ...]
+    """What policies limit: those with the same are allowed by the same policies."""
 
     @classmethod
     def of(cls, one: Instance, loads: tuple[float, ...]) -> "Amounts":
@@ -69,6 +71,7 @@ class Amounts(NamedTuple):
             is_local=template.uses_node_disk,
             is_mirrored=template.mirror is Mirror.INTERNAL,
             is_shared=template.mirror is Mirror.EXTERNAL,
+            limited=(one.memory, one.disks, one.vcpus, one.spindle_use, one.template),
         )
 
     def changes(self) -> tuple[float, ...]:
@@ -127,7 +130,9 @@ class Small(msgspec.Struct):
             return None
         rules = state.tags
         if (
-            rules.has_exclusion
+            state.has_shared
+            or (wanted is not None and TEMPLATES[wanted.template].mirror is Mirror.EXTERNAL)
+            or rules.has_exclusion
             or rules.has_locations
             or rules.desires.any()
             or state.exclusive.any()
@@ -145,8 +150,6 @@ class Small(msgspec.Struct):
                 loads = utilisation.get(one.name, _NORMAL_LOADS)
                 known = memo[id(one)] = one, Amounts.of(one, loads)
             amounts.append(known[1])
-        if any(one.is_shared for one in amounts):
-            return None
         arrays = {name: getattr(state, name).tolist() for name in _ARRAYS}
         if wanted is not None:
             arrays["primary"].append(NO_NODE)

@@ -25,8 +25,7 @@ def unrecoverable_nodes(
     relevant = _relevant(small, excluded)
     # The most loaded nodes first: most callers only ask whether there is one.
     relevant.sort(key=lambda node: (node != first, -small.instance_memory[node]))
-    spreads = Spreads(small)
-    yield from (node for node in relevant if not _Loss(small, node).is_made_good(spreads))
+    yield from (node for node in relevant if not _Loss(small, node).is_made_good())
 
 
 def unrecoverable_for_room(
@@ -72,9 +71,7 @@ class _Loss:
         """Return whether the rest of the group lacks room for some number of its largest instances."""
         small = self.small
         these = [small.amounts[index] for index in self.others]
-        free = list(small.free)
-        for index in self.mirrored:
-            free[small.secondary[index]] -= small.amounts[index].memory
+        free = self._free_after_failover()
         return self._is_too_much([one.memory for one in these], free) or self._is_too_much(
             [one.disk for one in these], small.free_disk
         )
@@ -90,14 +87,40 @@ class _Loss:
                 return True
         return False
 
-    def is_made_good(self, spreads: Spreads) -> bool:
+    def is_made_good(self) -> bool:
         """Return whether all of its instances would run elsewhere in its group."""
         if not self._can_fail_over():
             return False
-        policy = self.small.groups[self.small.group[self.lost]].policy
-        if any(policy_failure(policy, self.small.descriptions[one]) for one in self.others):
+        small = self.small
+        policy = small.groups[small.group[self.lost]].policy
+        different = {small.amounts[one].limited: small.descriptions[one] for one in self.others}
+        if any(policy_failure(policy, one) for one in different.values()):
             return False
-        return not self.others or self._find_places(spreads)
+        return not self.others or self._has_room_for_copies() or self._find_places()
+
+    def _has_room_for_copies(self) -> bool:
+        """Return whether the group has room for as many copies of the largest instance as must move, in any order."""
+        small = self.small
+        these = [small.amounts[index] for index in self.others]
+        free = self._free_after_failover()
+        memory = max(1.0, *(one.memory for one in these))
+        disk = max((one.disk for one in these if one.is_local), default=None)
+        copies = 0.0
+        for node in self.targets:
+            here = (free[node] - memory - 1) // memory + 1
+            if disk is not None:
+                largest = max(1.0, disk)
+                here = min(here, (small.free_disk[node] - largest - 1) // largest + 1)
+            copies += max(0.0, here)
+        return copies >= len(these)
+
+    def _free_after_failover(self) -> Row:
+        """Return the free memory of each node once the mirrored instances run on their secondary nodes."""
+        small = self.small
+        free = list(small.free)
+        for index in self.mirrored:
+            free[small.secondary[index]] -= small.amounts[index].memory
+        return free
 
     def _can_fail_over(self) -> bool:
         small, lost = self.small, self.lost
@@ -132,9 +155,10 @@ class _Loss:
         for node in (*peers, lost) if peers else ():
             fails[node] = self.free[node] <= self.reserved[node]
 
-    def _find_places(self, spreads: Spreads) -> bool:
+    def _find_places(self) -> bool:
         """Return whether each of the others, the largest first, can be placed at the lowest score."""
         small = self.small
+        spreads = Spreads(small)
         values, fails = [list(row) for row in spreads.values], list(small.fails)
         self._fail_over(values, spreads.units, fails)
         queue = sorted(self.others, key=lambda index: (-small.amounts[index].memory_if_all, -index))
