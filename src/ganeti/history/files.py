@@ -118,6 +118,10 @@ class Histories:
         finally:
             os.close(descriptor)
 
+    def has(self, name: str) -> bool:
+        """Return whether an object has a file."""
+        return is_name(name) and self._path(name).exists()
+
     def forget(self, name: str) -> None:
         """Remove the file of an object; no-op if there is none."""
         if name in self._open:

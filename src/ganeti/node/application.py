@@ -115,7 +115,12 @@ class NodeApplication:
             self._guest_faults,
             requests=self._mirrored,
         )
-        own = _handlers(paths, clock, self.tasks, self._cluster_uuid, self._drivers, locks=locks)
+        self._figures = Figures(paths, self._drivers, clock)
+        instances = instance.handlers(
+            self._drivers, partial(device, paths), locks, self._figures.may_have
+        )
+        own = [starting_nothing(instances, partial(is_marked_offline, paths))]
+        own += _handlers(paths, clock, self.tasks, self._cluster_uuid, self._drivers, locks=locks)
         own = [self.recovery.under_lease(part) for part in own]
         own.append(self.recovery.handlers())
         self._consoles = consoles.Consoles(
@@ -123,7 +128,6 @@ class NodeApplication:
             lambda: tls.one_shot_server_context(paths.node_certificate, paths.node_key),
         )
         own.append(self._consoles.handlers())
-        self._figures = Figures(paths, self._drivers, clock)
         own.append(self._figures.handlers())
         self._memory_policy = MemoryPolicy(
             paths,
@@ -207,9 +211,6 @@ def _handlers(
     carried = streams.Streams(paths, tasks, disks, locks, scripts, keys, exported)
     return [
         info.handlers(paths, drivers, facts, clock),
-        starting_nothing(
-            instance.handlers(drivers, disks, locks), partial(is_marked_offline, paths)
-        ),
         hardware.handlers(drivers, disks, locks),
         agent.handlers(drivers, locks),
         networks.handlers(drivers),

@@ -149,6 +149,10 @@ class Figures:
         rows = await self._in_turn(lambda: self._histories.read(name, ring, start, end))
         return HistoryPart(times=[row.time for row in rows], rows=[row.values for row in rows])
 
+    def may_have(self, uuid: str) -> bool:
+        """Return whether there may be a history of an instance: while a thread is at work, one may just begin."""
+        return self._turn.locked() or self._histories.has(uuid)
+
     async def forget(self, args: HistoryForgetArgs, _call: Call) -> Nothing:
         """Remove the history of an instance."""
         name = _checked(args.uuid)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -32,6 +32,7 @@ from ganeti.rpc.procedures.instances import (
     RunningInstance,
     ShutdownArgs,
     StartArgs,
+    Stopped,
 )
 from ganeti.rpc.procedures.migration import (
     MIGRATION_ACCEPT,
@@ -54,10 +55,13 @@ log = logging.getLogger(__name__)
 
 
 def handlers(
-    hypervisors: Mapping[str, Hypervisor], device: DeviceFactory, locks: InstanceLocks
+    hypervisors: Mapping[str, Hypervisor],
+    device: DeviceFactory,
+    locks: InstanceLocks,
+    has_history: Callable[[str], bool],
 ) -> Handlers:
     """Return the handlers of all calls about instances; the ones that change one wait for its lock."""
-    instances = _Instances(hypervisors, device, locks)
+    instances = _Instances(hypervisors, device, locks, has_history)
     return {
         INSTANCES_INFO.name: instances.all_running,
         INSTANCE_INFO.name: instances.one_running,
@@ -91,6 +95,7 @@ class _Instances:
     hypervisors: Mapping[str, Hypervisor]
     device: DeviceFactory
     locks: InstanceLocks
+    has_history: Callable[[str], bool]
 
     def _hypervisor(self, name: str) -> Hypervisor:
         found = self.hypervisors.get(name)
@@ -124,13 +129,13 @@ class _Instances:
                 raise
         return Nothing()
 
-    async def shutdown(self, args: ShutdownArgs, _call: Call) -> Nothing:
+    async def shutdown(self, args: ShutdownArgs, _call: Call) -> Stopped:
         instance = args.instance
         hypervisor = self._hypervisor(instance.hypervisor)
         async with self.locks.of(instance.name):
             await hypervisor.stop(instance, args.timeout_s)
             await InstanceDisks(self.device, instance).close()
-        return Nothing()
+        return Stopped(has_history=self.has_history(instance.uuid))
 
     async def reboot(self, args: RebootArgs, _call: Call) -> Nothing:
         if args.reboot_type not in (RebootType.SOFT, RebootType.HARD):

@@ -140,10 +140,7 @@ class UnitContext:
         key = ""
         if procedure.changes:
             await self.run.started()
-        if self.run.takes_kill():
-            raise RpcError(
-                node.name, "is not called: the job was cancelled (gnt-job cancel --kill)"
-            )
+        self._check_not_killed(node)
         if procedure.changes:
             key = self.next_key
             self._calls += 1
@@ -152,6 +149,17 @@ class UnitContext:
         except RpcError:
             self.run.takes_kill()  # whatever failed, the unit restores order from here on
             raise
+
+    async def ask_shared(self, node: Node, procedure: Procedure[A, R], args: A) -> R:
+        """Query a node, with one call for all jobs that ask the same at the same time. The answer is not older than this."""
+        self._check_not_killed(node)
+        return await self.services.shared.ask(node, procedure, args)
+
+    def _check_not_killed(self, node: Node) -> None:
+        if self.run.takes_kill():
+            raise RpcError(
+                node.name, "is not called: the job was cancelled (gnt-job cancel --kill)"
+            )
 
     async def ask_beside(self, node: Node, procedure: Procedure[A, R], args: A) -> R:
         """Query a node while another call is under way; a kill ends that call, not this query."""

@@ -42,7 +42,7 @@ async def free_resources(
     earlier = ctx.services.placements.before(ctx.job_id)
     query = NodeInfoArgs(hypervisors=[], storage=list(dict.fromkeys(units)))
     try:
-        info = await ctx.call(node, NODE_INFO, query)
+        info = await ctx.ask_shared(node, NODE_INFO, query)
     except RpcError as err:
         raise PrereqError(f"{what}: cannot query {err}", ErrorCode.ENVIRONMENT) from err
     # If this is less than an allocation counted on, the next one must not choose the node for the same reason.

@@ -102,8 +102,12 @@ class Placements:
 
 
 def unknown(placements: Iterable[Placement], snapshot: Snapshot) -> list[Placement]:
-    """Return those whose instances a configuration does not have: their disks do not exist yet."""
-    return [one for one in placements if snapshot.instance_by_name(one.name) is None]
+    """Return those with disks whose instances a configuration does not have: the disks do not exist yet."""
+    return [
+        one
+        for one in placements
+        if one.unit is not None and snapshot.instance_by_name(one.name) is None
+    ]
 
 
 def memory_on(placements: Iterable[Placement], node: NodeUuid) -> int:

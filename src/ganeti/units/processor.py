@@ -29,7 +29,7 @@ class Processor:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._hook_listing = HookListing(services.rpc, services.own_hooks, services.hook_reports)
+        self._hook_listing = HookListing(services.shared, services.own_hooks, services.hook_reports)
 
     async def run(self, run: OpRun) -> Outcome:
         """Check, lock, decide, act; see `LogicalUnit`."""

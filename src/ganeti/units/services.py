@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from ganeti.base.clock import Clock
@@ -25,6 +26,7 @@ from ganeti.units.instance_texts import KeptTexts
 from ganeti.units.node_data import NodeData
 from ganeti.units.node_texts import KeptNodeTexts
 from ganeti.units.placements import Placements
+from ganeti.units.shared_queries import SharedQueries
 
 
 class SsconfFiles(Protocol):
@@ -233,3 +235,8 @@ class Services:
     """Sends one request of a webhook; None: a master that sends none."""
     queries: Callable[[], QueryExecutor | None] = lambda: None
     """Answers queries as LUXI does; None while the master starts."""
+
+    @cached_property
+    def shared(self) -> SharedQueries:
+        """Sends queries that many jobs ask at once."""
+        return SharedQueries(self.rpc)

@@ -154,6 +154,17 @@ async def test_a_forgotten_history_is_gone(
     assert (await history(figures, clock, uuid="")).times
 
 
+async def test_guest_may_have_a_history_from_the_first_record_on(
+    figures: Figures, clock: FrozenClock
+) -> None:
+    assert not figures.may_have(GUEST)
+    await sample(figures, clock, 2)
+    assert figures.may_have(GUEST)
+    await figures.forget(HistoryForgetArgs(uuid=GUEST), Call())
+    assert not figures.may_have(GUEST)
+    assert not figures.may_have("../node")
+
+
 @pytest.mark.parametrize("uuid", ["node", "../x", "A", "x/y", "x\n"])
 async def test_a_wrong_name_is_refused(figures: Figures, clock: FrozenClock, uuid: str) -> None:
     with pytest.raises(InputError, match="UUID"):
@@ -214,9 +225,11 @@ async def test_a_reader_waits_for_a_cancelled_sample(
         return measured()
 
     monkeypatch.setattr(hypervisor, "measure", slow)
+    assert not figures.may_have(GUEST)
     clock.advance(5)
     task = asyncio.create_task(figures.sample())
     await begun.wait()
+    assert figures.may_have(GUEST)
     task.cancel()
     reader = asyncio.create_task(history(figures, clock))
     await asyncio.sleep(0)

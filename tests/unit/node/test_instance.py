@@ -33,6 +33,7 @@ from ganeti.rpc.procedures.instances import (
     RunningInstance,
     ShutdownArgs,
     StartArgs,
+    Stopped,
 )
 from ganeti.rpc.procedures.migration import (
     MIGRATION_ACCEPT,
@@ -117,8 +118,12 @@ class Node:
         self.failing: set[str] = set()
         self.hypervisor = FakeHypervisor(Paths(root), failures=failures)
         self.locks = InstanceLocks()
+        self.histories = set[str]()
         self.handlers = instance.handlers(
-            {"fake": self.hypervisor}, lambda name, disk: TellingDevice(self, disk), self.locks
+            {"fake": self.hypervisor},
+            lambda name, disk: TellingDevice(self, disk),
+            self.locks,
+            self.histories.__contains__,
         )
 
     async def call(self, procedure: Procedure[Any, Any], args: Any) -> Any:
@@ -142,6 +147,13 @@ async def test_starting_assembles_the_disks_and_stopping_gives_them_up(node: Nod
     await node.call(INSTANCE_SHUTDOWN, ShutdownArgs(instance=SPEC, timeout_s=0))
     assert node.done == ["shutdown d1", "shutdown d0"]
     assert await node.running() == []
+
+
+async def test_stopped_guest_has_a_history_if_its_figures_were_recorded(node: Node) -> None:
+    args = ShutdownArgs(instance=SPEC, timeout_s=0)
+    assert await node.call(INSTANCE_SHUTDOWN, args) == Stopped(has_history=False)
+    node.histories.add(SPEC.uuid)
+    assert await node.call(INSTANCE_SHUTDOWN, args) == Stopped(has_history=True)
 
 
 async def test_the_hypervisor_gets_the_paths_in_the_order_of_the_disks(

@@ -244,7 +244,7 @@ async def test_what_changes_nothing_calls_no_node(master: Master) -> None:
 
 
 async def test_those_who_ask_at_the_same_time_share_a_question(master: Master) -> None:
-    listing = HookListing(master.services.rpc)
+    listing = HookListing(master.services.shared)
     first = asyncio.create_task(listing.of_all([master.node(1)], master.node(1).uuid, 0))
     await asyncio.sleep(0)
     rest = [
@@ -262,11 +262,11 @@ async def test_the_master_reads_its_own_node_without_a_call(master: Master) -> N
         raise HostError("closed")
 
     has = [HookDirectory(hook="node-add", phase=PRE)]
-    listing = HookListing(master.services.rpc, lambda: has)
+    listing = HookListing(master.services.shared, lambda: has)
     master.rpc.reset()
     assert await listing.of_all([node], node.uuid, 0) == {node.uuid: frozenset({("node-add", PRE)})}
     assert master.rpc.calls == []
-    listing = HookListing(master.services.rpc, blind)
+    listing = HookListing(master.services.shared, blind)
     assert await listing.of_all([node], node.uuid, 0) == {node.uuid: frozenset()}
     assert [call.procedure for call in master.rpc.calls] == ["hooks_list"]
 
@@ -274,7 +274,7 @@ async def test_the_master_reads_its_own_node_without_a_call(master: Master) -> N
 async def test_report_of_later_call_replaces_question(master: Master) -> None:
     node = master.node(1)
     reports = HookReports()
-    listing = HookListing(master.services.rpc, reports=reports)
+    listing = HookListing(master.services.shared, reports=reports)
     master.rpc.reset()
     reports.add(node.uuid, 10, "node-add-pre instance-stop-post")
     listed = await listing.of_all([node], NodeUuid(""), begun=10)
@@ -288,7 +288,7 @@ async def test_node_without_report_since_the_beginning_is_asked(
 ) -> None:
     """A program that was installed before the operation began may be missing in an earlier report."""
     node, reports = master.node(1), HookReports()
-    listing = HookListing(master.services.rpc, reports=reports)
+    listing = HookListing(master.services.shared, reports=reports)
     if called_at is not None:
         reports.add(node.uuid, called_at, "node-add-pre")
     master.rpc.reset()

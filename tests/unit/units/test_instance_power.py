@@ -257,6 +257,12 @@ async def test_a_removal_forgets_the_history_if_it_can(master: Master, fault: Fa
     master.check()
 
 
+async def test_a_removal_asks_no_node_to_forget_what_it_does_not_have(master: Master) -> None:
+    await running(master)
+    succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
+    assert "history_forget" not in master.rpc.acts()
+
+
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("number", range(1, 4))

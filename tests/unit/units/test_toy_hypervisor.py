@@ -36,8 +36,10 @@ class ToyNode(ModelNode):
 
     def handlers(self) -> Handlers:
         paths = Paths(self.top / self.name)
-        drivers, make = hypervisors(paths, run), partial(device, paths)
-        return super().handlers() | instance_calls.handlers(drivers, make, InstanceLocks())
+        calls = instance_calls.handlers(
+            hypervisors(paths, run), partial(device, paths), InstanceLocks(), lambda _uuid: False
+        )
+        return super().handlers() | calls
 
 
 @pytest.fixture

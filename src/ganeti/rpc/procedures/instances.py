@@ -65,6 +65,13 @@ class ShutdownArgs(Message, frozen=True, kw_only=True):
     timeout_s: float
 
 
+class Stopped(Message, frozen=True, kw_only=True):
+    """The guest does not run here."""
+
+    has_history: bool = True
+    """There may be a history of its figures here."""
+
+
 class RebootArgs(Message, frozen=True, kw_only=True):
     """`hard` resets the guest, `soft` asks it and resets it if it does not follow within `timeout_s`."""
 
@@ -105,7 +112,7 @@ INSTANCE_INFO = Procedure(
 INSTANCE_START = Procedure("instance_start", StartArgs, Nothing, SLOW_S, changes=True)
 
 INSTANCE_SHUTDOWN = Procedure(
-    "instance_shutdown", ShutdownArgs, Nothing, SHUTDOWN_LIMIT_S, changes=True
+    "instance_shutdown", ShutdownArgs, Stopped, SHUTDOWN_LIMIT_S, changes=True
 )
 
 INSTANCE_REBOOT = Procedure("instance_reboot", RebootArgs, Nothing, SHUTDOWN_LIMIT_S, changes=True)

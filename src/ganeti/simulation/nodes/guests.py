@@ -30,6 +30,7 @@ from ganeti.rpc.procedures.instances import (
     RunningInstance,
     ShutdownArgs,
     StartArgs,
+    Stopped,
 )
 from ganeti.rpc.procedures.networks import NicsArgs
 from ganeti.rpc.procedures.uids import UidPoolArgs, UidPoolUse
@@ -90,10 +91,10 @@ class GuestCalls(DiskCalls):
         if self.name in self.ssconf.get("offline_nodes", "").split():
             raise PrereqError("this node is marked offline", ErrorCode.WRONG_STATE)
 
-    def on_instance_shutdown(self, args: ShutdownArgs) -> Nothing:
+    def on_instance_shutdown(self, args: ShutdownArgs) -> Stopped:
         self._check_hypervisor(args.instance.hypervisor)
         self.guests.pop(args.instance.uuid, None)
-        return Nothing()
+        return Stopped(has_history=args.instance.uuid in self.histories)
 
     def on_instance_reboot(self, args: RebootArgs) -> Nothing:
         self._check_may_start()

@@ -16,7 +16,7 @@ from ganeti.rpc.headers import UNKNOWN_PROCEDURE
 from ganeti.rpc.hook_reports import HookReports
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.hooks import HOOKS_LIST, HookDirectory
-from ganeti.units.calls import Rpc
+from ganeti.units.shared_queries import SharedQueries
 
 Listed = frozenset[tuple[str, Phase]]
 OwnHooks = Callable[[], list[HookDirectory]]
@@ -27,13 +27,14 @@ class HookListing:
     """Knows the directories of nodes that are not empty."""
 
     def __init__(
-        self, rpc: Rpc, own: OwnHooks | None = None, reports: HookReports | None = None
+        self,
+        queries: SharedQueries,
+        own: OwnHooks | None = None,
+        reports: HookReports | None = None,
     ) -> None:
         """`own` reads the master's own node; if it cannot, the node is queried like any other."""
-        self._rpc, self._own = rpc, own
+        self._queries, self._own = queries, own
         self.reports = reports or HookReports()
-        self._next: dict[NodeUuid, asyncio.Task[Listed | RpcError]] = {}
-        self._asking: dict[NodeUuid, asyncio.Lock] = {}
 
     async def of_all(
         self, nodes: Iterable[Node], master: NodeUuid, begun: int
@@ -63,23 +64,12 @@ class HookListing:
         return None if reported is None else _listed(reported)
 
     async def _answer(self, node: Node) -> Listed | RpcError:
-        task = self._next.get(node.uuid)
-        if task is None:
-            task = self._next[node.uuid] = asyncio.create_task(
-                self._ask(node), name=f"hooks of {node.name}"
-            )
-        return await asyncio.shield(task)
-
-    async def _ask(self, node: Node) -> Listed | RpcError:
-        async with self._asking.setdefault(node.uuid, asyncio.Lock()):
-            del self._next[node.uuid]  # callers from now on come after the start of this query
-            try:
-                found = await self._rpc.call(node, HOOKS_LIST, Nothing())
-            except RpcFailed as err:
-                return frozenset() if err.wire_error == UNKNOWN_PROCEDURE else err
-            except RpcError as err:
-                return err
-            return _listed(found)
+        try:
+            return _listed(await self._queries.ask(node, HOOKS_LIST, Nothing()))
+        except RpcFailed as err:
+            return frozenset() if err.wire_error == UNKNOWN_PROCEDURE else err
+        except RpcError as err:
+            return err
 
 
 def _listed(found: Iterable[HookDirectory]) -> Listed:

@@ -1,7 +1,8 @@
 """Removal of instances."""
 
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
+from typing import TypeVar
 
 from ganeti.base.errors import RpcError
 from ganeti.config.fill import memory_spec
@@ -36,6 +37,8 @@ from ganeti.units.instance.nvram import forget_nvram
 from ganeti.units.node_choice import check_online
 from ganeti.units.undo.transfers import snapshot_removals
 
+T = TypeVar("T")
+
 
 class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
     """Shut an instance down and remove its disks and its entry; an interrupted removal can be repeated."""
@@ -67,7 +70,7 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
         limit_s = self.op.shutdown_timeout
         ctx.step(f"shutting down instance {plan.name} on node {node.name} (at most {limit_s} s)")
         args = ShutdownArgs(instance=spec, timeout_s=self.op.shutdown_timeout)
-        await self._try(ctx, plan, ctx.call(node, INSTANCE_SHUTDOWN, args))
+        stopped = await self._try(ctx, plan, ctx.call(node, INSTANCE_SHUTDOWN, args))
         await self._try(ctx, plan, forget_nvram(ctx, plan, node))
         if plan.restoring is not None and plan.restoring.live:
             await self._end_live_restore(ctx, plan, node, plan.restoring.live)
@@ -89,7 +92,8 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
             for disk in disks_on(ctx, plan, uuid):
                 what = DiskArgs(instance_name=plan.name, disk=disk)
                 await self._try(ctx, plan, ctx.call(holder, BLOCKDEV_REMOVE, what))
-        await self._forget_history(ctx, plan)
+        recorded = stopped is None or stopped.has_history
+        await self._forget_history(ctx, plan.all_nodes if recorded else plan.secondary_nodes, plan)
         ctx.step(f"removing instance {plan.name} from the cluster config")
 
         def forget(draft: Draft) -> None:
@@ -106,19 +110,22 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
             args = LiveServerArgs(token=live.token)
             await self._try(ctx, plan, ctx.call(server, LIVE_SERVE_END, args))
 
-    async def _forget_history(self, ctx: UnitContext, plan: Instance) -> None:
-        """Remove the history of its figures; one that remains, also on former nodes, ends by itself after a month."""
-        for uuid in plan.all_nodes:
+    async def _forget_history(
+        self, ctx: UnitContext, nodes: Iterable[NodeUuid], plan: Instance
+    ) -> None:
+        """Remove the history of its figures; nodes remove one that remains, also on former nodes, after a month."""
+        for uuid in nodes:
             node = ctx.snapshot.nodes[uuid]
             if not node.offline:
                 with contextlib.suppress(RpcError):
                     await ctx.call(node, HISTORY_FORGET, HistoryForgetArgs(uuid=plan.uuid))
 
-    async def _try(self, ctx: UnitContext, plan: Instance, act: Awaitable[object]) -> None:
-        """Do one step; a failure ends the removal unless failures are ignored."""
+    async def _try(self, ctx: UnitContext, plan: Instance, act: Awaitable[T]) -> T | None:
+        """Do one step and return its result; a failure, None, ends the removal unless failures are ignored."""
         try:
-            await act
+            return await act
         except RpcError as err:
             if not self.op.ignore_failures:
                 raise
             ctx.warn(f"{err}; ignored on request: parts of {plan.name} may remain there")
+            return None

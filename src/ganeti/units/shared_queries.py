@@ -1,0 +1,57 @@
+"""Queries to nodes that jobs share.
+
+When many jobs run at once, most of them ask the same of the same nodes. One call answers all that wait for it.
+"""
+
+import asyncio
+from typing import Any, TypeVar
+
+import msgspec
+
+from ganeti.base.errors import RpcError
+from ganeti.model import wire
+from ganeti.model.objects import Node
+from ganeti.rpc.procedures.form import Procedure
+from ganeti.units.calls import Rpc
+
+A = TypeVar("A", bound=msgspec.Struct)
+R = TypeVar("R")
+_Query = tuple[str, str, bytes]
+"""The node's UUID, the procedure, its arguments."""
+
+
+class SharedQueries:
+    """Sends each query once for all who ask it at the same time; the call begins after all of them have asked."""
+
+    def __init__(self, rpc: Rpc) -> None:
+        self._rpc = rpc
+        self._next: dict[_Query, asyncio.Task[Any]] = {}
+        """Those that have not begun: whoever asks now is served by them."""
+        self._last: dict[_Query, asyncio.Task[Any]] = {}
+        """Those that have begun."""
+
+    async def ask(self, node: Node, procedure: Procedure[A, R], args: A) -> R:
+        """Return the answer, which is not older than this call; raise RpcOffline, RpcFailed or RpcUnknown."""
+        query = (node.uuid, procedure.name, wire.encode(args))
+        task: asyncio.Task[R | RpcError] | None = self._next.get(query)
+        if task is None:
+            asking = self._ask(query, node, procedure, args)
+            name = f"{procedure.name} of {node.name}"
+            task = self._next[query] = asyncio.create_task(asking, name=name)
+        answer = await asyncio.shield(task)
+        if isinstance(answer, RpcError):
+            raise answer
+        return answer
+
+    async def _ask(
+        self, query: _Query, node: Node, procedure: Procedure[A, R], args: A
+    ) -> R | RpcError:
+        if (before := self._last.get(query)) is not None:
+            await asyncio.wait([before])
+        self._last[query] = self._next.pop(query)
+        try:
+            return await self._rpc.call(node, procedure, args)
+        except RpcError as err:
+            return err
+        finally:
+            del self._last[query]
