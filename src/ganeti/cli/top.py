@@ -3,7 +3,6 @@
 import argparse
 import os
 import select
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -178,6 +177,8 @@ def _watch(
     client: LuxiClient, of: Objects, filter_: list[Any] | None, args: argparse.Namespace
 ) -> None:
     """Show the figures until a key or Ctrl-C ends it."""
+    import shutil  # takes a fiftieth of the start of a command
+
     sort = args.sort
     keys = {one.key: one.figure for one in COLUMNS} | {NAME_KEY: "name"}
     with _keys() as pressed:
