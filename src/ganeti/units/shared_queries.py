@@ -21,12 +21,12 @@ _Query = tuple[str, str, bytes]
 
 
 class SharedQueries:
-    """Sends each query once for all who ask it at the same time; the call begins after all of them have asked."""
+    """Sends each query once for all jobs that ask it at the same time; the call begins after all of them have asked."""
 
     def __init__(self, rpc: Rpc) -> None:
         self._rpc = rpc
         self._next: dict[_Query, asyncio.Task[Any]] = {}
-        """Those that have not begun: whoever asks now is served by them."""
+        """Those that have not begun: a job that asks now is answered by them."""
         self._last: dict[_Query, asyncio.Task[Any]] = {}
         """Those that have begun."""
 
