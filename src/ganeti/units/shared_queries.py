@@ -16,6 +16,8 @@ from ganeti.units.calls import Rpc
 
 A = TypeVar("A", bound=msgspec.Struct)
 R = TypeVar("R")
+LONGEST_WAIT_S = 1.0
+"""A call begins so long after a job has asked, even if the node has not answered the call before: it may hang."""
 _Query = tuple[str, str, bytes]
 """The node's UUID, the procedure, its arguments."""
 
@@ -47,11 +49,12 @@ class SharedQueries:
         self, query: _Query, node: Node, procedure: Procedure[A, R], args: A
     ) -> R | RpcError:
         if (before := self._last.get(query)) is not None:
-            await asyncio.wait([before])
-        self._last[query] = self._next.pop(query)
+            await asyncio.wait([before], timeout=LONGEST_WAIT_S)
+        mine = self._last[query] = self._next.pop(query)
         try:
             return await self._rpc.call(node, procedure, args)
         except RpcError as err:
             return err
         finally:
-            del self._last[query]
+            if self._last.get(query) is mine:
+                del self._last[query]

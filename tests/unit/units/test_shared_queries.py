@@ -8,7 +8,7 @@ import pytest
 from ganeti.base.errors import RpcError
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfoArgs
-from ganeti.units.shared_queries import SharedQueries
+from ganeti.units.shared_queries import LONGEST_WAIT_S, SharedQueries
 from tests.support.units_cluster import Master
 
 pytestmark = pytest.mark.virtual_time
@@ -83,6 +83,19 @@ async def test_an_error_reaches_all_and_the_next_question_is_a_new_call(master: 
     failed = await asyncio.gather(*both, return_exceptions=True)
     assert ["call 1 failed" in str(one) for one in failed] == [True, True]
     assert await asyncio.gather(*asks(queries, node)) == [2]
+
+
+async def test_call_that_hangs_does_not_hold_up_the_next_one(master: Master) -> None:
+    nodes, node = Nodes(), master.node(1)
+    queries = SharedQueries(nodes)
+    tasks = []
+    for number in range(3):
+        tasks += asks(queries, node, 2)
+        await asyncio.sleep(LONGEST_WAIT_S + 0.1)
+        assert len(nodes.begun) == number + 1
+    nodes.open.set()
+    assert await asyncio.gather(*tasks) == [1, 1, 2, 2, 3, 3]
+    assert (queries._next, queries._last) == ({}, {})
 
 
 async def test_who_stops_waiting_takes_the_answer_from_nobody(master: Master) -> None:
