@@ -6,8 +6,9 @@ takes a second of processor time and adds little to its neighbours: it is left o
 `EXAMPLES`, where a test does not say how many.
 
 With `--rotated` only a test with `@pytest.mark.rotated(8)` has so many of its cases, others each time: its cases
-take many seconds each, and are alike. Of the files whose tests have `@pytest.mark.in_turn` a part is run, others
-each time: each needs minutes of a processor, and most of what it proves has faster tests, too.
+take many seconds each, and are alike. Of the files that are marked as a whole with `pytest.mark.in_turn`, and of the
+single tests with that mark, a part is run, others each time: each needs a minute or more of a processor, and most of
+what it proves has faster tests, too.
 
 With `--concerned` the files of the changed packages are run, and of the others a part, others each time. Changed
 is what differs from the commit before the last one. Files that are left out are not even imported.
@@ -32,7 +33,7 @@ EXAMPLES = 10
 """Instead of a hundred."""
 
 TURNS = 4
-"""One of so many files that take turns is run."""
+"""One of so many files and tests that take turns is run."""
 
 UNIT = PurePath("tests/unit")
 PRODUCT = PurePath("src/ganeti")
@@ -130,15 +131,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _waiting(items: Iterable[pytest.Item], seed: object) -> set[str]:
-    """The tests of the files whose turn it is not."""
-    files: dict[str, list[str]] = {}
+    """The tests whose turn it is not: a file whose tests share what is slow takes its turn as a whole."""
+    groups: dict[str, list[str]] = {}
     for item in items:
         if item.get_closest_marker("in_turn"):
-            files.setdefault(item.nodeid.split("::", 1)[0], []).append(item.nodeid)
-    if not files:
+            is_alone = any(one.name == "in_turn" for one in item.own_markers)
+            group = item.nodeid.split("[" if is_alone else "::", 1)[0]
+            groups.setdefault(group, []).append(item.nodeid)
+    if not groups:
         return set()
-    now = chosen(files, ceil(len(files) / TURNS), seed)
-    return {test for file, tests in files.items() if file not in now for test in tests}
+    now = chosen(groups, ceil(len(groups) / TURNS), seed)
+    return {test for group, tests in groups.items() if group not in now for test in tests}
 
 
 def _most(item: pytest.Item) -> int | None:

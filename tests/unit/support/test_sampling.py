@@ -53,9 +53,24 @@ def test_that_takes_long():
 SLOW_FILE = """
 import pytest
 
+pytestmark = pytest.mark.in_turn
+
+
+def test_slow_one():
+    pass
+
+
+def test_slow_two():
+    pass
+"""
+
+SLOW_TESTS = """
+import pytest
+
 
 @pytest.mark.in_turn
-def test_slow_one():
+@pytest.mark.parametrize("number", range(3))
+def test_slow_one(number):
     pass
 
 
@@ -105,7 +120,24 @@ def test_some_of_the_files_that_take_turns_are_run_as_a_whole(
     said = collected(tmp_path, *options)
     each = [said.count(f"test_{number}.py::test_slow_") for number in range(5)]
     assert sorted(each) == [0] * (5 - count) + [2] * count, said
-    assert said.count("::test_quick") == 5, said
+
+
+@pytest.mark.sampled(0)
+@pytest.mark.parametrize(("options", "count"), [([], 4), (["--rotated"], 1)])
+def test_tests_that_are_marked_alone_take_turns_alone(
+    tmp_path: Path, options: list[str], count: int
+) -> None:
+    for number in range(2):
+        (tmp_path / f"test_{number}.py").write_text(SLOW_TESTS)
+    said = collected(tmp_path, *options)
+    ran = [
+        said.count(f"test_{number}.py::test_slow_{name}")
+        for number in range(2)
+        for name in ("one", "two")
+    ]
+    assert sum(one > 0 for one in ran) == count, said
+    assert {*ran} <= {0, 1, 3}, said
+    assert said.count("::test_quick") == 2, said
 
 
 def collected(place: Path, *options: str) -> str:
