@@ -21,6 +21,7 @@ from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.stale_work import END_STALE_WORK, EndWorkArgs
 from ganeti.units.calls import Rpc
 from ganeti.units.services import Services
+from ganeti.units.shared_queries import Shared
 from ganeti.units.undo.run import run_steps
 
 A = TypeVar("A", bound=msgspec.Struct)
@@ -150,7 +151,7 @@ class UnitContext:
             self.run.takes_kill()  # whatever failed, the unit restores order from here on
             raise
 
-    async def ask_shared(self, node: Node, procedure: Procedure[A, R], args: A) -> R:
+    async def ask_shared(self, node: Node, procedure: Procedure[A, R], args: A) -> Shared[R]:
         """Query a node, with one call for all jobs that ask the same at the same time. The answer is not older than this."""
         self._check_not_killed(node)
         return await self.services.shared.ask(node, procedure, args)

@@ -42,13 +42,15 @@ async def free_resources(
     earlier = ctx.services.placements.before(ctx.job_id)
     query = NodeInfoArgs(hypervisors=[], storage=list(dict.fromkeys(units)))
     try:
-        info = await ctx.ask_shared(node, NODE_INFO, query)
+        info, pending = await ctx.ask_shared(node, NODE_INFO, query)
     except RpcError as err:
         raise PrereqError(f"{what}: cannot query {err}", ErrorCode.ENVIRONMENT) from err
     # If this is less than an allocation counted on, the next one must not choose the node for the same reason.
     ctx.services.node_data.doubt(node.uuid)
     storage = [with_overcommit(ctx.snapshot.cluster, space) for space in info.storage]
-    return minus_reserved(replace(info, storage=storage), ctx.snapshot, node, earlier)
+    # The guests of the others ran before the call began, so they are in the report.
+    missing = [one for one in earlier if one.job_id in pending]
+    return minus_reserved(replace(info, storage=storage), ctx.snapshot, node, missing)
 
 
 def check_memory(info: NodeInfo, node: Node, memory_mib: int, what: str) -> None:

@@ -76,6 +76,10 @@ class Placements:
                 self._ended.clear()
                 self._forgotten = self._marks
 
+    def jobs(self) -> frozenset[int]:
+        """Return the jobs with a pending placement."""
+        return frozenset(self._placed)
+
     def pending(self) -> list[Placement]:
         """Return every pending placement, in the order of decision."""
         return list(self._placed.values())

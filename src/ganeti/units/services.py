@@ -239,4 +239,4 @@ class Services:
     @cached_property
     def shared(self) -> SharedQueries:
         """Sends queries that many jobs ask at once."""
-        return SharedQueries(self.rpc)
+        return SharedQueries(self.rpc, self.placements.jobs)

@@ -4,7 +4,8 @@ When many jobs run at once, most of them ask the same of the same nodes. One cal
 """
 
 import asyncio
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,20 +23,28 @@ _Query = tuple[str, str, bytes]
 """The node's UUID, the procedure, its arguments."""
 
 
+class Shared(NamedTuple, Generic[R]):
+    """An answer to several jobs."""
+
+    answer: R
+    pending: frozenset[int]
+    """The jobs whose placements were pending when the call began: the answer may lack what these use."""
+
+
 class SharedQueries:
     """Sends each query once for all jobs that ask it at the same time; the call begins after all of them have asked."""
 
-    def __init__(self, rpc: Rpc) -> None:
-        self._rpc = rpc
+    def __init__(self, rpc: Rpc, pending: Callable[[], frozenset[int]] = frozenset) -> None:
+        self._rpc, self._pending = rpc, pending
         self._next: dict[_Query, asyncio.Task[Any]] = {}
         """Those that have not begun: a job that asks now is answered by them."""
         self._last: dict[_Query, asyncio.Task[Any]] = {}
         """Those that have begun."""
 
-    async def ask(self, node: Node, procedure: Procedure[A, R], args: A) -> R:
+    async def ask(self, node: Node, procedure: Procedure[A, R], args: A) -> Shared[R]:
         """Return the answer, which is not older than this call; raise RpcOffline, RpcFailed or RpcUnknown."""
         query = (node.uuid, procedure.name, wire.encode(args))
-        task: asyncio.Task[R | RpcError] | None = self._next.get(query)
+        task: asyncio.Task[Shared[R] | RpcError] | None = self._next.get(query)
         if task is None:
             asking = self._ask(query, node, procedure, args)
             name = f"{procedure.name} of {node.name}"
@@ -47,12 +56,13 @@ class SharedQueries:
 
     async def _ask(
         self, query: _Query, node: Node, procedure: Procedure[A, R], args: A
-    ) -> R | RpcError:
+    ) -> Shared[R] | RpcError:
         if (before := self._last.get(query)) is not None:
             await asyncio.wait([before], timeout=LONGEST_WAIT_S)
         mine = self._last[query] = self._next.pop(query)
+        pending = self._pending()
         try:
-            return await self._rpc.call(node, procedure, args)
+            return Shared(await self._rpc.call(node, procedure, args), pending)
         except RpcError as err:
             return err
         finally:

@@ -54,6 +54,41 @@ def shutdown(**fields: object) -> OpInstanceShutdown:
     return OpInstanceShutdown(instance_name=NAME, **fields)  # type: ignore[arg-type]  # as above
 
 
+async def test_guest_that_starts_while_a_job_waits_to_ask_is_counted_once(master: Master) -> None:
+    """Its placement was pending when the job began to wait, and its memory is in the report that the job gets."""
+    names = [f"web{number}.example.com" for number in (1, 2, 3)]
+    for name in names:
+        succeeded(await master.run(create(name, start=False)))
+    master.world.node(1).memory = 3 * 512 + 1
+    starts, reports = asyncio.Event(), asyncio.Event()
+    call, asked = master.rpc.call, list[str]()
+
+    async def gated(node: Any, procedure: Any, args: Any, *, key: str = "") -> Any:
+        asked.append(procedure.name)
+        if procedure.name == "instance_start":
+            await starts.wait()
+        if procedure.name == "node_info" and asked.count("node_info") == 2:
+            await reports.wait()
+        return await call(node, procedure, args, key=key)
+
+    master.rpc.call = gated  # type: ignore[method-assign]  # the test decides when nodes answer
+    first, second, third = [OpInstanceStartup(instance_name=name) for name in names]
+    jobs = [await master.submit(first)]
+    await asyncio.sleep(0.1)
+    assert asked[-1] == "instance_start"
+    jobs.append(await master.submit(second))  # its question is under way
+    await asyncio.sleep(0.1)
+    jobs.append(await master.submit(third))  # waits for the next one
+    await asyncio.sleep(0.1)
+    assert asked.count("node_info") == 2
+    starts.set()
+    await asyncio.sleep(0.1)
+    reports.set()
+    for job in jobs:
+        succeeded(await master.final(job))
+    assert asked.count("node_info") == 3
+
+
 async def test_start_and_stop_are_remembered(master: Master) -> None:
     await stopped(master)
     succeeded(await master.run(startup()))

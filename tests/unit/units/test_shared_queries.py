@@ -40,6 +40,10 @@ def asks(queries: SharedQueries, node: Node, count: int = 1) -> list[asyncio.Tas
     return [asyncio.create_task(queries.ask(node, NODE_INFO, ARGS)) for _ in range(count)]
 
 
+async def answers(tasks: list[asyncio.Task[Any]]) -> list[int]:
+    return [one.answer for one in await asyncio.gather(*tasks)]
+
+
 async def turns() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
@@ -54,11 +58,10 @@ async def test_one_call_answers_all_who_asked_before_it_began(master: Master) ->
     await turns()
     assert len(nodes.begun) == 1
     nodes.open.set()
-    assert await asyncio.gather(*first) == [1] * 10
-    assert (
-        await asyncio.gather(*late) == [2] * 10
-    )  # the first one may be older than their questions
-    assert await asyncio.gather(*asks(queries, node)) == [3]
+    assert await answers(first) == [1] * 10
+    # The first answer may be older than the late questions.
+    assert await answers(late) == [2] * 10
+    assert await answers(asks(queries, node)) == [3]
     assert (queries._next, queries._last) == ({}, {})
 
 
@@ -68,10 +71,8 @@ async def test_other_nodes_and_other_arguments_are_other_questions(master: Maste
     queries = SharedQueries(nodes)
     other = NodeInfoArgs(hypervisors=["fake"], storage=[])
     asked = [(master.node(1), ARGS), (master.node(2), ARGS), (master.node(1), other)]
-    answers: list[Any] = await asyncio.gather(
-        *(queries.ask(node, NODE_INFO, args) for node, args in asked)
-    )
-    assert sorted(answers) == [1, 2, 3]
+    tasks = [asyncio.create_task(queries.ask(node, NODE_INFO, args)) for node, args in asked]
+    assert sorted(await answers(tasks)) == [1, 2, 3]
 
 
 async def test_an_error_reaches_all_and_the_next_question_is_a_new_call(master: Master) -> None:
@@ -82,7 +83,7 @@ async def test_an_error_reaches_all_and_the_next_question_is_a_new_call(master: 
     both = asks(queries, node, 2)
     failed = await asyncio.gather(*both, return_exceptions=True)
     assert ["call 1 failed" in str(one) for one in failed] == [True, True]
-    assert await asyncio.gather(*asks(queries, node)) == [2]
+    assert await answers(asks(queries, node)) == [2]
 
 
 async def test_call_that_hangs_does_not_hold_up_the_next_one(master: Master) -> None:
@@ -94,8 +95,22 @@ async def test_call_that_hangs_does_not_hold_up_the_next_one(master: Master) -> 
         await asyncio.sleep(LONGEST_WAIT_S + 0.1)
         assert len(nodes.begun) == number + 1
     nodes.open.set()
-    assert await asyncio.gather(*tasks) == [1, 1, 2, 2, 3, 3]
+    assert await answers(tasks) == [1, 1, 2, 2, 3, 3]
     assert (queries._next, queries._last) == ({}, {})
+
+
+async def test_pending_jobs_are_those_of_the_moment_when_the_call_begins(master: Master) -> None:
+    nodes, node, pending = Nodes(), master.node(1), {1}
+    queries = SharedQueries(nodes, lambda: frozenset(pending))
+    first = asks(queries, node)
+    await turns()
+    pending.add(2)
+    second = asks(queries, node)
+    await turns()
+    pending.discard(1)
+    nodes.open.set()
+    found = await asyncio.gather(*first, *second)
+    assert [(one.answer, one.pending) for one in found] == [(1, {1}), (2, {2})]
 
 
 async def test_who_stops_waiting_takes_the_answer_from_nobody(master: Master) -> None:
@@ -106,6 +121,6 @@ async def test_who_stops_waiting_takes_the_answer_from_nobody(master: Master) ->
     leaving.cancel()
     await turns()
     nodes.open.set()
-    assert await staying == 1
+    assert await answers([staying]) == [1]
     with pytest.raises(asyncio.CancelledError):
         await leaving

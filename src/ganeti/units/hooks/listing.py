@@ -65,7 +65,7 @@ class HookListing:
 
     async def _answer(self, node: Node) -> Listed | RpcError:
         try:
-            return _listed(await self._queries.ask(node, HOOKS_LIST, Nothing()))
+            return _listed((await self._queries.ask(node, HOOKS_LIST, Nothing())).answer)
         except RpcFailed as err:
             return frozenset() if err.wire_error == UNKNOWN_PROCEDURE else err
         except RpcError as err:

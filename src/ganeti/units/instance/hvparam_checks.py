@@ -12,7 +12,7 @@ async def check_hvparams_on_node(ctx: UnitContext, node: Node, instance: Instanc
     hvparams = filled_hvparams(ctx.snapshot.cluster, instance)
     args = HvParamsArgs(hypervisor=instance.hypervisor, hvparams=hvparams)
     try:
-        wrong = await ctx.ask_shared(node, VALIDATE_HVPARAMS, args)
+        wrong = (await ctx.ask_shared(node, VALIDATE_HVPARAMS, args)).answer
     except RpcFailed as err:
         raise PrereqError(str(err), ErrorCode.WRONG_INPUT) from err
     except RpcError as err:
