@@ -1,8 +1,9 @@
 """Detects a blocked loop, names the code that blocked it, and ends a daemon whose loop has stopped.
 
 A turn of the loop is what runs between two waits for events. A timer of the operating system is armed when a turn
-begins and disarmed before the loop waits, so an idle daemon has no timer. If the timer fires and the turn has run
-longer than the limit, the signal's handler sees the blocking code itself. The handler runs between any two steps of
+begins and disarmed before the loop waits, so an idle daemon has no timer. To set a timer costs some microseconds in a
+virtual machine, so it stays armed while the waits are short. If the timer fires and the turn has run longer than the
+limit, the signal's handler sees the blocking code itself. The handler runs between any two steps of
 that code, perhaps while the code holds a lock: so the handler only takes notes, and the end of the turn logs them.
 """
 
@@ -27,6 +28,9 @@ _log = logging.getLogger(__name__)
 LIMIT_S = 0.05
 SAMPLE_S = 0.025
 """Greatest age of the figure of the run queue that a turn is compared with."""
+SHORT_WAIT_S = 0.005
+BUSY_WAITS = 32
+"""After so many short waits one after the other the timer stays armed in the next one."""
 FRAMES = 4
 """Number of callers of the blocking code that are named."""
 
@@ -59,6 +63,9 @@ class LoopWatchdog:
         """Selector of the watched loop; None while the watchdog is stopped."""
         self._queue: RunQueue | None = None
         self._waits = False
+        self._is_armed = False
+        self._short_waits = 0
+        """How many of the last waits were short."""
         self._begun = 0.0
         """Start of the turn."""
         self._sampled = self._waited_ms = 0.0
@@ -77,14 +84,14 @@ class LoopWatchdog:
         self._selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]  # noqa: SLF001
         self._selector.select = self._next_turn
         self._begin_turn()
-        signal.setitimer(signal.ITIMER_REAL, self._limit_s)
+        self._arm(self._limit_s)
 
     async def stop(self) -> None:
         """Stop watching; idempotent."""
         selector, self._selector = self._selector, None
         if selector is not None and self._queue is not None:
             del selector.select
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            self._arm(0)
             signal.signal(signal.SIGALRM, self._previous)
             self._queue.close()
 
@@ -95,13 +102,22 @@ class LoopWatchdog:
         if timeout is not None and timeout <= 0:
             events = select(self._selector, timeout)
         else:
-            self._waits = True
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            self._waits, before = True, time.monotonic()
+            if self._short_waits < BUSY_WAITS:
+                self._arm(0)
             events = select(self._selector, timeout)
             self._waits = False
-            signal.setitimer(signal.ITIMER_REAL, self._limit_s)
+            is_short = time.monotonic() - before < SHORT_WAIT_S
+            self._short_waits = self._short_waits + 1 if is_short else 0
+            if not self._is_armed:
+                self._arm(self._limit_s)
         self._begin_turn()
         return events
+
+    def _arm(self, limit_s: float) -> None:
+        """Let the timer fire after a time; 0: not at all."""
+        self._is_armed = limit_s > 0
+        signal.setitimer(signal.ITIMER_REAL, limit_s)
 
     def _begin_turn(self) -> None:
         self._begun = time.monotonic()
@@ -122,12 +138,13 @@ class LoopWatchdog:
 
     def _fired(self, _number: int, frame: FrameType | None) -> None:
         if self._waits:
-            return  # the signal was on its way when the timer was disarmed
+            self._is_armed = False
+            return
         left_s = self._begun + self._limit_s - time.monotonic()
         if left_s > 0:  # it is not the turn for which the timer was armed
-            signal.setitimer(signal.ITIMER_REAL, left_s)
+            self._arm(left_s)
             return
-        signal.setitimer(signal.ITIMER_REAL, self._limit_s)
+        self._arm(self._limit_s)
         try:
             task = asyncio.current_task()
         except RuntimeError:

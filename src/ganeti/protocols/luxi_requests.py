@@ -19,8 +19,8 @@ def parse_request(data: bytes) -> Request:
     value = wire.parse_foreign(data, what="request")
     if not isinstance(value, dict):
         raise InputError("must be an object with method and args", "request")
-    if unknown := sorted(value.keys() - _KEYS):
-        raise InputError(f"unknown key {unknown[0]!r:.40}", "request")
+    if not value.keys() <= _KEYS:
+        raise InputError(f"unknown key {min(value.keys() - _KEYS)!r:.40}", "request")
     method, args = value.get("method"), value.get("args")
     if not isinstance(method, str):
         raise InputError("must be a string", "request.method")

@@ -12,7 +12,8 @@ from types import FrameType
 
 import pytest
 
-from ganeti.daemons.watchdog import LoopWatchdog, RunQueue
+from ganeti.daemons import watchdog as watchdogs
+from ganeti.daemons.watchdog import BUSY_WAITS, LIMIT_S, LoopWatchdog, RunQueue
 
 UNITS = Path(__file__).parents[3] / "packaging" / "systemd"
 LOGGING_UNDER_ALARMS = """
@@ -133,6 +134,39 @@ async def test_a_watched_loop_that_waits_has_no_alarms() -> None:
     await asyncio.sleep(0.5)  # ten times the limit
     await watchdog.stop()
     assert alarms == 0
+
+
+async def test_after_many_short_waits_the_timer_stays_armed_and_then_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    armed: list[float] = []
+    monkeypatch.setattr(signal, "setitimer", lambda _which, seconds: armed.append(seconds))
+    monkeypatch.setattr(watchdogs, "SHORT_WAIT_S", 60.0)
+    watchdog = LoopWatchdog()
+    watchdog.start()
+    for _ in range(3 * BUSY_WAITS):
+        await asyncio.sleep(0.0001)
+    waits = len(armed)
+    assert armed == [LIMIT_S, *(0, LIMIT_S) * BUSY_WAITS]
+    watchdog._waits = True
+    watchdog._fired(signal.SIGALRM, None)  # the loop waits at last: nothing is armed again
+    watchdog._waits = False
+    assert len(armed) == waits
+    await asyncio.sleep(0.0001)
+    assert armed[waits:] == [LIMIT_S]  # the next turn has its alarm
+    await watchdog.stop()
+    assert armed[-1] == 0
+    assert blocks(caplog) == []
+
+
+async def test_a_block_after_many_short_waits_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    watchdog = LoopWatchdog()
+    watchdog.start()
+    for _ in range(2 * BUSY_WAITS):
+        await asyncio.sleep(0.0001)
+    await asyncio.create_task(greedy(), name="job-8")
+    await watchdog.stop()
+    assert [culprit.split()[0] for _, culprit in blocks(caplog)] == ["job-8:"]
 
 
 async def test_many_short_turns_are_not_a_block(caplog: pytest.LogCaptureFixture) -> None:
