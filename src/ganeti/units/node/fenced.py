@@ -53,7 +53,9 @@ class LUNodeFenced(LogicalUnit[OpNodeFenced, Confirmation]):
             return Outcome(f"Node {name} is fenced already: {plan.already}")
         await ctx.run.started()
         await ctx.services.recovery.confirm_fenced(plan.node.uuid, _person(ctx))
-        return Outcome(f"Node {name} counts as off; its protected instances are recovered now")
+        return Outcome(
+            f"Node {name} counts as off: its protected instances are recovered now, and the others can be failed over"
+        )
 
 
 def _check_lost(status: NodeStatus) -> None:
