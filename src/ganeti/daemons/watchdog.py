@@ -142,9 +142,9 @@ class LoopWatchdog:
             return
         left_s = self._begun + self._limit_s - time.monotonic()
         if left_s > 0:  # it is not the turn for which the timer was armed
-            self._arm(left_s)
+            signal.setitimer(signal.ITIMER_REAL, left_s)
             return
-        self._arm(self._limit_s)
+        signal.setitimer(signal.ITIMER_REAL, self._limit_s)
         try:
             task = asyncio.current_task()
         except RuntimeError:
