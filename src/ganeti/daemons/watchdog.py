@@ -3,8 +3,8 @@
 A turn of the loop is what runs between two waits for events. A timer of the operating system is armed when a turn
 begins and disarmed before the loop waits, so an idle daemon has no timer. To set a timer costs some microseconds in a
 virtual machine, so it stays armed while the waits are short. If the timer fires and the turn has run longer than the
-limit, the signal's handler sees the blocking code itself. The handler runs between any two steps of
-that code, perhaps while the code holds a lock: so the handler only takes notes, and the end of the turn logs them.
+limit, the signal's handler sees the blocking code itself. The handler runs between any two steps of that code, perhaps
+while the code holds a lock: so the handler only takes notes, and the end of the turn logs them.
 """
 
 import asyncio
@@ -138,6 +138,7 @@ class LoopWatchdog:
 
     def _fired(self, _number: int, frame: FrameType | None) -> None:
         if self._waits:
+            # It was left armed, or was on its way when it was disarmed. The next turn arms it.
             self._is_armed = False
             return
         left_s = self._begun + self._limit_s - time.monotonic()

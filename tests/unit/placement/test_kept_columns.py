@@ -6,7 +6,8 @@ import msgspec
 import numpy as np
 import placement_clusters as clusters
 
-from ganeti.placement.state import Instances, KeptColumns, State
+from ganeti.placement.small.cluster import Small
+from ganeti.placement.state import MOST_KEPT, Instances, KeptColumns, State
 
 
 def test_columns_that_follow_descriptions_are_those_of_a_whole_look() -> None:
@@ -44,6 +45,24 @@ def test_columns_that_follow_descriptions_are_those_of_a_whole_look() -> None:
         for name in Instances._COLUMNS:
             column = getattr(found.columns, name)
             assert np.array_equal(column, getattr(whole.columns, name), equal_nan=True)
+
+
+def test_facts_of_lists_that_are_kept_are_those_of_a_new_look() -> None:
+    kept, cluster = KeptColumns(), clusters.cluster(3, 2)
+    loads = {one.name: (1.0, 2.0, 3.0, 4.0) for one in cluster.instances}
+    for number in range(100):
+        utilisation = loads if number % 3 == 1 else {}
+        instances = list(cluster.instances)
+        instances[number % len(instances)] = msgspec.structs.replace(
+            instances[number % len(instances)], memory=float(100 + number)
+        )
+        cluster = msgspec.structs.replace(cluster, instances=instances, utilisation=utilisation)
+        state = State(cluster, kept=kept)
+        found, whole = Small.of(state), Small.of(State(cluster))
+        assert found is not None
+        assert whole is not None
+        assert found.amounts == whole.amounts
+        assert len(state.memo) <= (MOST_KEPT + 1) * (len(instances) + 1)
 
 
 def test_instances_that_a_state_admits_are_not_kept() -> None:

@@ -190,9 +190,11 @@ class OpNodeFenced(OpCode, frozen=True, kw_only=True, tag="OP_NODE_FENCED"):
         lines=lambda _op, said: [said],
         doc="""Confirm that a lost node is off, so that automatic recovery continues without it.
 
-        Use this command if no fencing method works: gnt-cluster ha-status shows the node as `stuck`. Switch the
-        node off first, or disconnect it from power. The instances of the node are then started on other nodes. If
-        the node is not off, both nodes write the same disks, and the data of the instances is lost.
+        Use this command if no fencing method works: gnt-cluster ha-status shows the node as `stuck`. Also use it
+        to fail over instances without protection from a node that recovery has fenced by its watchdog: they may
+        still run there. Switch the node off first, or disconnect it from power. The protected instances of the
+        node are then started on other nodes, and the others can be failed over. If the node is not off, both nodes
+        write the same disks, and the data of the instances is lost.
 
         The command refuses a node that answers, and a node that has been silent for less than ten seconds. The
         job's number in gnt-cluster ha-status, and the audit log, name the person who confirmed.

@@ -103,7 +103,8 @@ def check_has_ended(view: View, instance: Instance) -> None:
         return
     raise PrereqError(
         f"{instance.name} may still run on {node.name}: automatic recovery has marked that node offline, but the node"
-        f" is not known to be off (D7); make sure that it is, then run: gnt-node fenced --confirm {node.name}",
+        f" is not known to be off (D7); if it is off, run: gnt-node fenced --confirm {node.name}; if it answers again,"
+        " wait until it is back online",
         ErrorCode.WRONG_STATE,
     )
 
